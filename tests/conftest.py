@@ -1,0 +1,46 @@
+"""Shared fixtures, and the count of what ran on which leg at the end of every run."""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Callable
+
+import pytest
+
+os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # before anything imports numba: the ports run in its simulator
+
+from tests import harness
+from tools.cases import Case
+
+
+@pytest.fixture
+def check_case(record_property: Callable[[str, object], None]) -> Callable[[str, Case], None]:
+    """``check_case(stem, case)``: every available leg returns the definition's bytes, in every order of threads; fails otherwise."""
+
+    def check(stem: str, case: Case) -> None:
+        results = harness.run(stem, case)
+        for result in results:
+            declined = (result.reason or "").partition("(")[0].strip()
+            record_property("leg", (result.leg, "ran" if result.equal is not None else f"declined: {declined}"))
+        for leg, reason in harness.missing().items():
+            record_property("leg", (leg, f"not run: {reason}"))
+        wrong = [result for result in results if result.equal is False]
+        if wrong:
+            lines = [f"{result.leg}: {result.reason}\n    again: {harness.reproduce(stem, case, result.leg)}" for result in wrong]
+            pytest.fail(f"{stem}/{case.id} ({case.why})\n" + "\n".join(lines), pytrace=False)
+
+    return check
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Counts cases a leg: a leg that did not run is counted as not run."""
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for report in terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("failed", []):
+        for name, value in getattr(report, "user_properties", []) if report.when == "call" else []:
+            if name == "leg":
+                counts[value[0]][value[1]] += 1
+    if counts:
+        terminalreporter.section("cases a leg")
+    for leg, outcomes in counts.items():
+        terminalreporter.line(f"{leg:16} " + ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()))

@@ -1,0 +1,1 @@
+"""The command line ``samebits`` and what it calls."""

@@ -1,0 +1,161 @@
+"""The legs: the ways in which a kernel's texts can be run. Each takes a checked Call over placed memory and computes in place.
+
+A leg that cannot run on this machine says why (``missing``), and one that cannot run a certain call says that too (``declines``):
+both are counted, nothing is skipped in silence.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import importlib.util
+import os
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from kernels_cu import build
+from pyref.spec import Call
+from tools import device
+from tools.arena import Region
+
+
+class LegError(RuntimeError):
+    """A leg failed to run a kernel: the text names leg, kernel and cause."""
+
+
+class Leg(Protocol):
+    """One way to run a kernel."""
+
+    name: str
+
+    def missing(self) -> str | None:
+        """Why this leg cannot run on this machine; None where it can."""
+
+    def declines(self, call: Call) -> str | None:
+        """Why this leg does not run this call; None where it does."""
+
+    def run(self, call: Call, regions: Mapping[str, Region]) -> None:
+        """Computes the call in place. ``regions``: the buffers under the call's arrays."""
+
+
+class Ref:
+    """``pyref/<stem>.py``: the definition."""
+
+    name = "ref"
+
+    def missing(self) -> str | None:
+        return None
+
+    def declines(self, call: Call) -> str | None:
+        return None
+
+    def run(self, call: Call, regions: Mapping[str, Region]) -> None:
+        importlib.import_module(f"pyref.{call.kernel.stem}").run.body(call)
+
+
+class Sim:
+    """``emu/<stem>.py`` under numba's simulator with the scheduler of ``emu.simt``."""
+
+    name = "sim"
+    #: Arithmetic steps that the simulator does in about five seconds.
+    LIMIT = 300_000
+
+    def __init__(self, order: str = "forward") -> None:
+        self.order = order
+
+    def missing(self) -> str | None:
+        absent = [name for name in ("numba", "greenlet") if importlib.util.find_spec(name) is None]
+        if absent:
+            return f"{' and '.join(absent)} not installed"
+        if os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1") != "1":
+            return "NUMBA_ENABLE_CUDASIM is set to something other than 1"
+        return None
+
+    def declines(self, call: Call) -> str | None:
+        work = call.kernel.work(call)
+        return f"too large for the simulator ({work:,} steps, limit {self.LIMIT:,})" if work > self.LIMIT else None
+
+    def run(self, call: Call, regions: Mapping[str, Region]) -> None:
+        from emu import simt
+
+        with simt.running(order=self.order):
+            importlib.import_module(f"emu.{call.kernel.stem}").launch(call)
+
+
+class Host:
+    """``kernels_cu/<stem>.cu`` built by g++ or clang++, run by the emulator of ``emu/host``."""
+
+    name = "host"
+
+    def __init__(self, order: str = "forward") -> None:
+        self.order = order
+
+    def missing(self) -> str | None:
+        from emu.host import build as host
+
+        return None if host.find_compiler() else "no C++ compiler (g++ or clang++)"
+
+    def declines(self, call: Call) -> str | None:
+        return None
+
+    def run(self, call: Call, regions: Mapping[str, Region]) -> None:
+        from emu.host import build as host
+
+        library = build.load(build.host_library(call.kernel, call.constants()))
+        host.set_order(library, self.order)
+        params = call.params(lambda array: array.ctypes.data)
+        code = getattr(library, call.kernel.stem)(ctypes.byref(params), None)
+        if code:
+            raise LegError(f"host: {call.kernel.stem}: error {code}: {host.last_error(library)}")
+
+
+class Gpu:
+    """``kernels_cu/<stem>.cu`` built by nvcc, run on the machine's GPU."""
+
+    name = "gpu"
+
+    def missing(self) -> str | None:
+        return device.missing() or (None if build.find_nvcc() else "no nvcc")
+
+    def declines(self, call: Call) -> str | None:
+        return None
+
+    def run(self, call: Call, regions: Mapping[str, Region]) -> None:
+        library = build.load(build.gpu_library(call.kernel, call.constants(), device.current().arch))
+        with device.Memory() as memory:
+            moved = {name: memory.upload(region.buffer) for name, region in regions.items()}
+            by_address = {region.view.ctypes.data: moved[name] + region.offset for name, region in regions.items()}
+            params = call.params(lambda array: by_address[array.ctypes.data])
+            code = getattr(library, call.kernel.stem)(ctypes.byref(params), None)
+            if code:
+                raise LegError(f"gpu: {call.kernel.stem}: CUDA error {code}")
+            device.synchronize(call.kernel.stem)
+            for name, region in regions.items():
+                memory.download(region.buffer, moved[name])
+
+
+def complete(call: Call, regions: Mapping[str, Region]) -> dict[str, Region]:
+    """Regions of every array of the call: outputs that the call allocated itself get buffers without guards."""
+    found = dict(regions)
+    for name, array in call.arrays.items():
+        if array is not None and name not in found:
+            low, high = np.lib.array_utils.byte_bounds(array)
+            found[name] = Region(np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low)), array)
+    return found
+
+
+@functools.cache
+def all_legs() -> tuple[Leg, ...]:
+    """Every leg, the definition first."""
+    return (Ref(), Sim(), Host(), Gpu())
+
+
+def leg(name: str) -> Leg:
+    """The leg of that name. Raises ValueError where there is none."""
+    for found in all_legs():
+        if found.name == name:
+            return found
+    raise ValueError(f"no leg {name!r}; there are {', '.join(found.name for found in all_legs())}")

@@ -1,0 +1,190 @@
+"""``samebits verify``: every kernel on every leg over the named cases, compared byte for byte with the definition."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kernels_cu import build
+from tools import cases, compare, device, golden, legs
+from tools.arena import Region
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one leg made of one case. ``equal`` is None where the leg did not run it; ``reason`` says why not, or where it differs."""
+
+    kernel: str
+    case: str
+    leg: str
+    equal: bool | None
+    bytes: int
+    seconds: float
+    reason: str | None
+
+
+def reproduce(stem: str, case: cases.Case, leg: str) -> str:
+    """The one line that runs this case on this leg again."""
+    return f"samebits verify {stem} --leg {leg} --case {case.id}"
+
+
+def run_leg(stem: str, leg: legs.Leg, arguments: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None, float]:
+    """Runs a leg over a copy of ``arguments``: (the arguments after the run or None, why the leg declined or failed, seconds)."""
+    mine = cases.copies(arguments)
+    call = cases.kernel(stem).bind(cases.views(mine), checked=True)
+    declined = leg.declines(call)
+    if declined:
+        return None, declined, 0.0
+    start = time.perf_counter()
+    regions = {name: value for name, value in mine.items() if isinstance(value, Region)}
+    leg.run(call, legs.complete(call, regions))
+    return mine, None, time.perf_counter() - start
+
+
+def differences(stem: str, got: Mapping[str, Any], before: Mapping[str, Any], expected: Mapping[str, Any]) -> tuple[list[str], int]:
+    """Where a run's arguments are not as they must be, and how many bytes were compared. Outputs are compared with ``expected``,
+    inputs and everything around the arrays with ``before``."""
+    outputs = set(cases.kernel(stem).outputs)
+    found, total = [], 0
+    for name, region in got.items():
+        if isinstance(region, Region):
+            total += region.buffer.size
+            wrong = compare.region_difference(name, region, before[name], expected[name] if name in outputs else None)
+            if wrong:
+                found.append(wrong.text)
+    return found, total
+
+
+def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], recorded: dict[str, Any] | None = None) -> list[Result]:
+    """Runs a case on the definition and on ``others``; the definition is compared with the recordings of real GPUs.
+
+    ``recorded``: where given, receives the record of the leg ``gpu`` under "<stem>/<case id>" if its bytes are equal.
+    """
+    arguments = cases.inputs(stem, case)
+    expected, declined, seconds = run_leg(stem, legs.leg("ref"), arguments)
+    assert expected is not None, declined  # the definition declines nothing
+    found, total = differences(stem, expected, arguments, expected)
+    verdict = golden.judge(stem, case.id, golden.entry(stem, arguments, expected))
+    found += [verdict.wrong] if verdict.wrong else []
+    results = [Result(stem, case.id, "ref", not found, total, seconds, "; ".join(found) or verdict.note)]
+    for leg in others:
+        try:
+            got, declined, seconds = run_leg(stem, leg, arguments)
+        except (legs.LegError, build.BuildError, device.DeviceError) as error:
+            results.append(Result(stem, case.id, leg.name, False, 0, 0.0, str(error)))
+            continue
+        if got is None:
+            results.append(Result(stem, case.id, leg.name, None, 0, 0.0, declined))
+            continue
+        found, total = differences(stem, got, arguments, expected)
+        if leg.name == "gpu" and recorded is not None and not found:
+            recorded[f"{stem}/{case.id}"] = golden.entry(stem, arguments, got)
+        results.append(Result(stem, case.id, leg.name, not found, total, seconds, "; ".join(found) or None))
+    return results
+
+
+def prebuild(jobs: Iterable[tuple[str, cases.Case]], others: Sequence[legs.Leg], progress: Progress) -> None:
+    """Builds what the host and gpu legs will need, over all cores. A build that fails is left to the case that needs it."""
+    makers = {"host": build.host_library, "gpu": lambda kernel, constants: build.gpu_library(kernel, constants, device.current().arch)}
+    wanted = {}
+    for stem, case in jobs:
+        kernel = cases.kernel(stem)
+        constants = kernel.constants_of(case.dtypes, case.shape)
+        for leg in others:
+            if leg.name in makers:
+                wanted[leg.name, stem, tuple(sorted(constants.items()))] = (makers[leg.name], kernel, constants)
+    bar = progress.add_task("building", total=len(wanted))
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        futures = [pool.submit(make, kernel, constants) for make, kernel, constants in wanted.values()]
+        for future in concurrent.futures.as_completed(futures):
+            progress.advance(bar)
+            if future.exception() and not isinstance(future.exception(), build.BuildError):
+                future.result()
+
+
+def table(results: Iterable[Result], missing: Mapping[str, str]) -> Table:
+    """Kernel x leg: cases, bytes compared, verdict, seconds."""
+    sums: dict[tuple[str, str], list[Result]] = collections.defaultdict(list)
+    for result in results:
+        sums[result.kernel, result.leg].append(result)
+    view = Table("kernel", "leg", "cases", "not run", "bytes compared", "equal", "seconds")
+    for (stem, leg), rows in sums.items():
+        ran = [row for row in rows if row.equal is not None]
+        wrong = sum(not row.equal for row in ran)
+        verdict = f"[red]{wrong} DIFFER" if wrong else "[green]yes" if ran else "not run"
+        compared, seconds = f"{sum(row.bytes for row in ran):,}", f"{sum(row.seconds for row in ran):.1f}"
+        view.add_row(stem, leg, str(len(ran)), str(len(rows) - len(ran)), compared, verdict, seconds)
+    for leg, reason in missing.items():
+        view.add_row("(all)", leg, "0", "all", "0", f"not run: {reason}", "")
+    return view
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("stem", nargs="*", help="kernels (default: all)")
+    parser.add_argument("--leg", action="append", help="a leg to compare with ref (repeatable; default: all that run here)")
+    parser.add_argument("--case", help="the id of one case")
+    parser.add_argument("--json", type=Path, help="write the results as JSON")
+    parser.add_argument("--require", action="append", default=[], metavar="LEG", help="fail where this leg cannot run")
+    parser.add_argument("--record", action="store_true", help="write the digests of the GPU's results to tests/golden")
+
+
+def select(stems: Sequence[str], case_id: str | None) -> list[tuple[str, cases.Case]]:
+    """The (stem, case) pairs that a command line names. Raises ValueError for names that do not exist."""
+    unknown = sorted(set(stems) - set(cases.stems()))
+    if unknown:
+        raise ValueError(f"no kernel {unknown[0]!r}; there are {', '.join(cases.stems())}")
+    jobs = [(stem, case) for stem in stems or cases.stems() for case in cases.cases(stem) if case_id in (None, case.id)]
+    if not jobs:
+        raise ValueError(f"no case {case_id!r} in {', '.join(stems or cases.stems())}")
+    return jobs
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command. Exit code 0 only if at least two legs ran and nothing differed."""
+    console = Console(stderr=False, width=None if sys.stdout.isatty() else 140)
+    jobs = select(args.stem, args.case)
+    wanted = [legs.leg(name) for name in args.leg] if args.leg else list(legs.all_legs())
+    wanted = [leg for leg in wanted if leg.name != "ref"]
+    missing = {leg.name: reason for leg in wanted if (reason := leg.missing())}
+    others = [leg for leg in wanted if leg.name not in missing]
+    results: list[Result] = []
+    recorded: dict[str, Any] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        prebuild(jobs, others, progress)
+        bar = progress.add_task("cases", total=len(jobs))
+        for stem, case in jobs:
+            results += run_case(stem, case, others, recorded)
+            progress.advance(bar)
+    console.print(table(results, missing))
+    wrong = [result for result in results if result.equal is False]
+    by_id = {(stem, case.id): case for stem, case in jobs}
+    for result in wrong[:20]:
+        console.print(f"{result.kernel}/{result.case} on {result.leg}: {result.reason}", markup=False, soft_wrap=True)
+        console.print(f"    again: {reproduce(result.kernel, by_id[result.kernel, result.case], result.leg)}", markup=False, soft_wrap=True)
+    if args.json:
+        args.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    problems = [f"{len(wrong)} results differ"] if wrong else []
+    ran = {result.leg for result in results if result.equal is not None}
+    problems += [] if len(ran) > 1 else ["fewer than two legs were compared"]
+    problems += [f"leg {name} is required: {missing.get(name, 'it was not asked for')}" for name in args.require if name not in ran]
+    if args.record and not problems:
+        console.print(f"recorded {len(recorded)} cases in {golden.write(recorded).relative_to(cases.ROOT)}")
+    not_run = [f"{leg} ({reason})" for leg, reason in missing.items()]
+    console.print(f"compared: {', '.join(sorted(ran))}; not run: {', '.join(not_run) or 'none'}", markup=False, soft_wrap=True)
+    console.print("FAILED: " + "; ".join(problems) if problems else f"every byte equal: {len(jobs)} cases", markup=False, soft_wrap=True)
+    return 1 if problems else 0
