@@ -100,12 +100,12 @@ def cached(key_parts: list[str], name: str, make: Callable[[Path], None]) -> Pat
     Processes that want the same file wait for the first; an interrupted build leaves nothing under the final name.
     """
     key = hashlib.sha256("\0".join(key_parts).encode()).hexdigest()[:24]
-    folder = cache_folder() / key
-    final = folder / name
+    folder = cache_folder()
+    final = folder / f"{key}-{name}"
     if final.exists():
         return final
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / "lock"):
+    with _locked(folder / f"{key}.lock"):
         if not final.exists():
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 make(Path(scratch) / name)
@@ -132,7 +132,8 @@ def host_library(kernel: Kernel, constants: Mapping[str, str]) -> Path:
         raise BuildError("no C++ compiler: neither $CXX nor g++ nor clang++ was found")
 
     def make(out: Path) -> None:
-        host.build(source(kernel.stem), defines=dict(constants), include_dirs=[SOURCES], out=out, footer=kernel.layout_asserts())
+        options = {"defines": dict(constants), "include_dirs": [SOURCES], "footer": kernel.layout_asserts(), "runtime_dir": cache_folder()}
+        host.build(source(kernel.stem), out=out, **options)
 
     return cached([host.fingerprint(), *_texts(kernel, constants)], f"{kernel.stem}.so", make)
 

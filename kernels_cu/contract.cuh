@@ -1,8 +1,8 @@
 // The arithmetic contract on the device: every rounding of every kernel of this project, by name. The same texts as pyref/contract*.py.
 //
-// Kernels hold no bare float operators; they call these. Each function is one rounding or says which roundings it makes, through CUDA's _rn intrinsics
-// (C2), so that -fmad=true and -fmad=false compile to the same PTX. NaN payloads inside are free: from_f32 (dtypes.cuh) or canonical_nan lets a NaN out
-// as the one pattern of C9.
+// Kernels hold no bare float operators; they call these. Each function is one rounding or says which roundings it makes, through CUDA's _rn
+// intrinsics (C2), so that -fmad=true and -fmad=false compile to the same PTX. NaN payloads inside are free: from_f32 (dtypes.cuh) or
+// canonical_nan lets a NaN out as the one pattern of C9. The clauses: pyref/CONTRACT.md.
 #pragma once
 
 #include "contract_math.cuh"
@@ -24,7 +24,8 @@ __device__ __forceinline__ float sum_rows(float row0, float row1, float row2, fl
 // RN(s * log2 e): a natural logit to base 2, on the path with a bias or a cap.
 __device__ __forceinline__ float logits2(float s) { return mul(s, kLog2E); }
 
-// The least integral value that is not below x, never -0; NaN and infinities stay. m = ceil(max s2) of a tile, max by running_max from -inf.
+// The least integral value that is not below x, never -0; NaN and infinities stay. m of a tile is ceil(max s2), the maximum by running_max
+// from -inf.
 __device__ __forceinline__ float ceil(float x) {
     const float j = round_even(x);
     return add(j < x ? add(j, 1.0f) : j, 0.0f);
@@ -38,8 +39,8 @@ __device__ __forceinline__ float pow2_weight(float n) {
     return n < 128.0f ? power_of_two(static_cast<int>(n)) : kInf;
 }
 
-// p for the base-2 logit s2 and the integral maximum m >= s2 of its own tile: NaN where s2 is NaN or +inf; +0 where s2 = -inf or j - m < -125; else
-// 2^(s2 - m), never subnormal.
+// p for the base-2 logit s2 and the integral maximum m >= s2 of its own tile: NaN where s2 is NaN or +inf; +0 where s2 = -inf or
+// j - m < -125; else 2^(s2 - m), never subnormal.
 __device__ __forceinline__ float weight_p(float s2, float m) {
     const float j = round_even(s2);
     const float n = sub(j, m);

@@ -1,5 +1,5 @@
-// Rounded operations (C1-C3, C5, C6) and exp2, exp, log2, log, tanh (C4). Line by line the algorithms of pyref/contract_math.py, where they are explained
-// with their errors; tools/fit.py fits the coefficients.
+// Rounded operations (C1-C3, C5, C6) and exp2, exp, log2, log, tanh (C4): line by line the algorithms of pyref/contract_math.py, where they
+// are explained with their errors; tools/fit.py fits the coefficients.
 #pragma once
 
 namespace sb {
@@ -18,7 +18,7 @@ __device__ __forceinline__ float running_max(float m, float x) { return x > m ? 
 
 constexpr float kLog2E = 0x1.715476p+0f;
 constexpr float kLn2 = 0x1.62e430p-1f;
-constexpr float kLn2High = 0x1.62e400p-1f;  // 16 zero bits at its end: e * kLn2High is exact
+constexpr float kLn2High = 0x1.62e400p-1f;  // 15 significant bits: e * kLn2High is exact
 constexpr float kLn2Low = 0x1.7f7d1cp-20f;
 constexpr float kLog2ELow = 0x1.4ae0c0p-26f;
 constexpr float kSqrt2 = 0x1.6a09e6p+0f;

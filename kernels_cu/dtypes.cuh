@@ -1,5 +1,5 @@
-// Storage of f16, bf16, fp8 e4m3fn and e5m2 as bits, and their conversions to and from binary32 (C9, C11). Integer work throughout, the same
-// text as pyref/contract_numbers.py: no header of a toolkit is needed, and no instruction has to be trusted.
+// Storage of f16, bf16, fp8 e4m3fn and e5m2 as bits, and their conversions to and from binary32 (C9, C11). Integer work and exact products, the
+// text of pyref/contract_types.py: no header of a toolkit is needed, and no conversion instruction has to be trusted.
 #pragma once
 
 #include "contract.cuh"
@@ -14,7 +14,8 @@ struct e5m2 { unsigned char bits; };
 
 // --- up, exact (C11); the payload of a NaN is not promised ---
 
-// Magnitude bits under another exponent bias, moved to binary32's places: too small by 2^(127 - bias); the product is exact, subnormals included.
+// Magnitude bits under another exponent bias, moved to binary32's places, are too small by 2^(127 - bias); the product is exact, subnormals
+// included.
 __device__ __forceinline__ float widen(unsigned sign, unsigned moved, float power) {
     return __uint_as_float(__float_as_uint(mul(__uint_as_float(moved), power)) | (sign << 31));
 }
@@ -24,11 +25,17 @@ __device__ __forceinline__ float to_f32(float x) { return x; }
 __device__ __forceinline__ float to_f32(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
 
 __device__ __forceinline__ float to_f32(f16 x) {
+#ifdef __SAMEBITS__
     const unsigned moved = (x.bits & 0x7FFFu) << 13;
     if (moved >= 0x0F800000u) {  // infinity or NaN
         return __uint_as_float(moved | 0x7F800000u | (static_cast<unsigned>(x.bits >> 15) << 31));
     }
     return widen(x.bits >> 15, moved, 0x1.0p+112f);
+#else
+    float value;  // one instruction on a GPU; all 2^16 patterns are compared with the integer work (tools/exhaustive)
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
+    return value;
+#endif
 }
 
 __device__ __forceinline__ float to_f32(e5m2 x) { return to_f32(f16{static_cast<unsigned short>(x.bits << 8)}); }
@@ -42,8 +49,8 @@ __device__ __forceinline__ float to_f32(e4m3 x) {
 
 // --- down, nearest even (C11), NaN by C9 ---
 
-// Sign, exponent and fraction bits of x in a type of WIDTH bits with the given BIAS and FRACTION bits; OVERFLOW_BITS is its infinity or, where it saturates,
-// its greatest finite number. Normal results drop 23 - FRACTION bits; below, the shift grows; from 25 on nothing is left.
+// x in a type of WIDTH bits with the given BIAS and FRACTION bits; OVERFLOW_BITS is its infinity or, where it saturates, its greatest finite
+// number. Normal results drop 23 - FRACTION bits; below, the shift grows; from 25 on nothing is left.
 template <int WIDTH, int BIAS, int FRACTION, unsigned OVERFLOW_BITS>
 __device__ __forceinline__ unsigned narrow(float x) {
     const unsigned bits = __float_as_uint(x);

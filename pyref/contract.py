@@ -1,7 +1,9 @@
 """The arithmetic contract in NumPy: every rounding of every kernel of this project, by name.
 
-This module is the whole contract for its readers: rounded operations, sums and conversions (``contract_numbers``), elementary functions
-(``contract_math``), and here the softmax that rescales by powers of two (C12), the joining of states (C13) and the probe of C1.
+This module is the whole contract for its readers. It gathers rounded operations and sums (``contract_numbers``), conversions
+(``contract_types``) and elementary functions (``contract_math``), and adds the softmax that rescales by powers of two (C12), the joining
+of states (C13) and the probe of C1. ``kernels_cu/contract.cuh`` has the same
+names on the device, and ``CONTRACT.md`` beside this file is the text.
 """
 
 from __future__ import annotations
@@ -14,42 +16,36 @@ from numpy.typing import ArrayLike
 from pyref.contract_math import LN2, LOG2E, exp, exp2, exp2_poly, hex_f32, log, log2, round_even, tanh
 from pyref.contract_numbers import (
     F32,
-    NAN_BITS,
-    STORAGE,
     add,
     as_f32,
-    canonical_nan,
     chain,
-    dequantize,
     div,
-    dtype_name,
     fma,
     fma_exact,
-    from_f32,
     mul,
-    quantize,
     quiet,
     running_max,
     sqrt,
     sub,
-    to_f32,
     tree_sum,
 )
+from pyref.contract_types import NAN_BITS, STORAGE, canonical_nan, dequantize, from_f32, quantize, to_f32
 
 __all__ = [
-    "F32", "LN2", "LOG2E", "NAN_BITS", "STORAGE", "State", "add", "as_f32", "canonical_nan", "ceil", "ceil_max", "chain", "dequantize", "div",
-    "dtype_name", "exp", "exp2", "exp2_poly", "fma", "fma_exact", "from_f32", "hex_f32", "join", "log", "log2", "logits2", "lse", "mul", "pow2_weight",
-    "probe", "quantize", "round_even", "running_max", "scale2", "sqrt", "sub", "tanh", "to_f32", "tree_sum", "weights_p",
+    "F32", "LN2", "LOG2E", "NAN_BITS", "STORAGE", "State", "add", "as_f32", "canonical_nan", "ceil", "ceil_max",
+    "chain", "dequantize", "div", "exp", "exp2", "exp2_poly", "fma", "fma_exact", "from_f32", "hex_f32", "join",
+    "log", "log2", "logits2", "lse", "mul", "pow2_weight", "probe", "quantize", "quiet", "round_even", "running_max",
+    "scale2", "sqrt", "sub", "tanh", "to_f32", "tree_sum", "weights_p",
 ]  # fmt: skip
 
+#: (m, l, a) of C13: m[...] and l[...] of one shape, a[..., d].
 State = tuple[F32, F32, F32]
-"""(m, l, a) of C13: m[...] and l[...] of one shape, a[..., d]."""
 
 _ZERO: Final = np.float32(0)
 _ONE: Final = np.float32(1)
 
 
-# --- C12: weights relative to an integral maximum ---------------------------------------------------------------------------------------
+# --- C12: weights relative to an integral maximum ---
 
 
 def scale2(scale: float) -> np.float32:
@@ -104,44 +100,52 @@ def pow2_weight(n: ArrayLike) -> F32:
         return np.where(inside, bits.view(np.float32), np.where(n >= 128, np.float32(np.inf), _ZERO))[()]
 
 
-# --- C13: states ------------------------------------------------------------------------------------------------------------------------
+# --- C13: states ---
 
 
 def join(state: State, following: State) -> State:
     """One step of C13's walk: the state so far, then the next tile's or span's. Shapes: m[...], l[...], a[..., d]."""
-    (m, l, a), (m_u, l_u, a_u) = state, following
+    (m, l, a), (m_u, l_u, a_u) = state, following  # noqa: E741
     top = running_max(m, m_u)
     w, w_u = np.asarray(pow2_weight(sub(m, top))), np.asarray(pow2_weight(sub(m_u, top)))
     return top, fma(l_u, w_u, mul(l, w)), fma(a_u, w_u[..., None], mul(a, w[..., None]))
 
 
-def lse(m: ArrayLike, l: ArrayLike) -> F32:
+def lse(m: ArrayLike, l: ArrayLike) -> F32:  # noqa: E741
     """Natural log-sum-exp of a state: RN(RN(m + log2 l) * ln 2) (C13)."""
     return mul(add(m, log2(l)), LN2)
 
 
-# --- C1: the probe ----------------------------------------------------------------------------------------------------------------------
+# --- C1: the probe ---
 
 
+def _many(value: float) -> F32:
+    """33 elements, so that NumPy's vector code and its remainder loop are both tried."""
+    return np.full(33, value, np.float32)
+
+
+_NOT_NEAREST: Final = "binary32 is not rounded to nearest even"
 _PROBES: Final = (
-    # what a wrong result means, a function of no arguments, the bits it must give
-    ("binary32 subnormal results are flushed to zero", lambda: mul(np.full(33, 2.0**-126, np.float32), np.float32(0.5)), 0x00400000),
-    ("binary32 subnormal operands are taken as zero", lambda: mul(np.full(33, 2.0**-149, np.float32), np.float32(2.0**100)), 0x27000000),
-    ("binary32 does not round up to nearest", lambda: add(np.full(33, 1.0, np.float32), hex_f32("0x1.8p-24")), 0x3F800001),
-    ("binary32 does not round down to nearest", lambda: sub(np.full(33, -1.0, np.float32), hex_f32("0x1.4p-25")), 0xBF800000),
-    ("binary32 does not round ties to even", lambda: add(np.full(33, hex_f32("0x1.000002p0"), np.float32), hex_f32("0x1p-24")), 0x3F800002),
+    # what a wrong result means, what to compute, the bits it must give
+    ("binary32 subnormal results are flushed to zero", lambda: mul(_many(2.0**-126), np.float32(0.5)), 0x00400000),
+    ("binary32 subnormal operands are flushed to zero", lambda: mul(_many(2.0**-149), np.float32(2.0**100)), 0x27000000),
     ("binary64 subnormals are flushed to zero", lambda: np.full(33, 2.0**-1074) * 2.0**1000, 0x3B50000000000000),
-    ("binary64 does not round to nearest", lambda: np.full(33, 1.0) + float.fromhex("0x1.8p-53"), 0x3FF0000000000001),
-    ("a product and a sum are fused", lambda: sub(mul(np.full(33, hex_f32("0x1.000002p0"), np.float32), hex_f32("0x1.fffffcp-1")), _ONE), 0x00000000),
-    ("fma has two roundings", lambda: fma(np.full(33, hex_f32("0x1.fffffcp-1"), np.float32), hex_f32("0x1.000002p-1"), np.float32(2**23 + 1)), 0x4B000001),
-    ("a conversion to binary32 flushes subnormals", lambda: np.full(33, 2.0**-149).astype(np.float32), 0x00000001),
+    ("a conversion to binary32 flushes subnormals to zero", lambda: np.full(33, 2.0**-149).astype(np.float32), 0x00000001),
+    (_NOT_NEAREST, lambda: add(_many(1), hex_f32("0x1.8p-24")), 0x3F800001),
+    (_NOT_NEAREST, lambda: add(_many(1), hex_f32("0x1.4p-25")), 0x3F800000),
+    (_NOT_NEAREST, lambda: sub(_many(-1), hex_f32("0x1.8p-24")), 0xBF800001),
+    (_NOT_NEAREST, lambda: sub(_many(-1), hex_f32("0x1.4p-25")), 0xBF800000),
+    (_NOT_NEAREST, lambda: add(_many(1), hex_f32("0x1p-24")), 0x3F800000),
+    (_NOT_NEAREST, lambda: add(_many(float.fromhex("0x1.000002p+0")), hex_f32("0x1p-24")), 0x3F800002),
+    ("binary64 is not rounded to nearest even", lambda: np.full(33, 1.0) + float.fromhex("0x1.8p-53"), 0x3FF0000000000001),
+    ("fma is rounded twice", lambda: fma(_many(1 - 2.0**-23), hex_f32("0x1.000002p-1"), np.float32(2**23 + 1)), 0x4B000001),
 )
 
 
 def probe() -> None:
     """Checks that this process computes as C1 to C3 ask; some libraries set flush-to-zero for the whole process.
 
-    Vectors of 33 elements, so that NumPy's vector code and its remainder loop are both tried. Raises RuntimeError naming what is wrong and the bits got.
+    Raises RuntimeError naming what is wrong and the bits got.
     """
     for meaning, compute, expected in _PROBES:
         with quiet():

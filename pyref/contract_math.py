@@ -1,7 +1,10 @@
 """exp2, exp, log2, log and tanh of the contract (C4), from the rounded operations alone.
 
 The algorithms are this project's own; ``tools/fit.py`` fits the coefficients. Each step is one line here and the same line in
-``kernels_cu/contract_math.cuh``. Import these names from ``pyref.contract``.
+``kernels_cu/contract_math.cuh``. Errors are in units in the last place of the exact result, a *fall* is an input whose result lies on the
+wrong side of that of the binary32 before it; both were found by running all 2^32 inputs (``make exhaustive``), and a test holds these
+docstrings to the recording. Arguments are binary32 arrays or scalars of any shape; results have that shape. No argument is an error: NaN
+gives NaN. Import these names from ``pyref.contract``.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ def hex_f32(text: str) -> np.float32:
 
 LOG2E: Final = hex_f32("0x1.715476p+0")
 LN2: Final = hex_f32("0x1.62e430p-1")
-_ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
+_ZERO, _HALF, _ONE, _TWO, _TWO23 = (np.float32(x) for x in (0, 0.5, 1, 2, 2**23))
 _INF, _NAN = np.float32(np.inf), np.float32(np.nan)
 
 # lowest power first, see tools/fit.py for what each polynomial approximates
@@ -42,10 +45,10 @@ TANH_POLY: Final = tuple(map(hex_f32, (
     "-0x1.555552p-2", "0x1.11103cp-3", "-0x1.b9f6dap-5", "0x1.64c044p-6", "-0x1.18db64p-7",
     "0x1.8f862cp-9", "-0x1.ae8cbap-11", "0x1.e76c16p-14",
 )))  # fmt: skip
-_LN2_HIGH, _LN2_LOW = hex_f32("0x1.62e400p-1"), hex_f32("0x1.7f7d1cp-20")  # the first has 16 zero bits: e * _LN2_HIGH is exact
-_LOG2E_LOW: Final = hex_f32("0x1.4ae0c0p-26")  # LOG2E + this is log2(e) to 2^-50
+_LN2_HIGH, _LN2_LOW = hex_f32("0x1.62e400p-1"), hex_f32("0x1.7f7d1cp-20")  # 15 significant bits, so that e * _LN2_HIGH is exact; the rest
+_LOG2E_LOW: Final = hex_f32("0x1.4ae0c0p-26")  # what LOG2E lacks of log2(e)
 _SQRT2: Final = hex_f32("0x1.6a09e6p+0")
-_TANH_CUT: Final = hex_f32("0x1.0p+0")
+_TANH_CUT: Final = hex_f32("0x1.0p+0")  # from here on the quotient is the more exact
 
 
 def _horner(x: F32, coefficients: tuple[np.float32, ...]) -> F32:
@@ -57,11 +60,14 @@ def _horner(x: F32, coefficients: tuple[np.float32, ...]) -> F32:
 
 
 def round_even(x: ArrayLike) -> F32:
-    """x rounded to an integral value, ties to even; x itself from 2^23 on, where every value is integral. NaN stays NaN, a zero result is +0 or x."""
+    """x rounded to an integral value, ties to even; x itself where |x| >= 2^23 (those are integral), NaN and infinities too.
+
+    One sum for all x (C4's 12582912) would do for |x| <= 2^22 alone; base-2 logits of C12 may be larger.
+    """
     x = as_f32(x)
-    shift = np.where(x < 0, np.float32(-8388608), np.float32(8388608))  # |x| + 2^23 lies in [2^23, 2^24], whose floats are the integers
     with quiet():
-        return np.where(np.abs(x) < np.float32(8388608), sub(add(x, shift), shift), x)[()]
+        shift = np.where(x < 0, -_TWO23, _TWO23)  # |x| + 2^23 lies in [2^23, 2^24], whose floats are the integers
+        return np.where(np.abs(x) < _TWO23, sub(add(x, shift), shift), x)[()]
 
 
 def _power(n: np.ndarray) -> F32:
@@ -84,7 +90,10 @@ def exp2_poly(f: F32) -> F32:
 
 
 def exp2(x: ArrayLike) -> F32:
-    """2^x."""
+    """2^x. At most 0.8784 ulp (0.80 where the result is normal); 83,364 falls, by one ulp each.
+
+    +inf from 128 on, +0 below -150. 2^j times a polynomial of 2^f, j integral and |f| <= 1/2.
+    """
     x = np.asarray(as_f32(x))
     with quiet():
         finite = (x >= -150) & (x < 128)  # C4: all tested before the split
@@ -96,7 +105,10 @@ def exp2(x: ArrayLike) -> F32:
 
 
 def exp(x: ArrayLike) -> F32:
-    """e^x."""
+    """e^x. At most 0.7706 ulp (0.69 where the result is normal); 0 falls.
+
+    x = j ln 2 + r with ln 2 in two parts; e^r = 1 + r + r^2 q(r), where 1 + high is rounded first and what it lost is added with the rest.
+    """
     x = np.asarray(as_f32(x))
     with quiet():
         finite = (x >= -104) & (x < 89)
@@ -149,7 +161,10 @@ def _log1p(f: F32) -> tuple[F32, F32]:
 
 
 def log2(x: ArrayLike) -> F32:
-    """log2(x)."""
+    """log2(x). At most 0.6907 ulp; 0 falls. NaN below 0, -inf at both zeros.
+
+    x = 2^e (1 + f) with 1 + f about 1; ln(1 + f) and log2 e in two parts each, so that the sum e + high + low is rounded once in effect.
+    """
     x = np.asarray(as_f32(x))
     e, f = _split(_positive(x))
     u, v = _log1p(f)
@@ -161,7 +176,10 @@ def log2(x: ArrayLike) -> F32:
 
 
 def log(x: ArrayLike) -> F32:
-    """ln(x)."""
+    """ln(x). At most 0.6159 ulp; 0 falls. NaN below 0, -inf at both zeros.
+
+    As ``log2``, with e ln 2 in two parts.
+    """
     x = np.asarray(as_f32(x))
     e, f = _split(_positive(x))
     u, v = _log1p(f)
@@ -172,7 +190,10 @@ def log(x: ArrayLike) -> F32:
 
 
 def tanh(x: ArrayLike) -> F32:
-    """tanh(x)."""
+    """tanh(x). At most 0.9577 ulp; 0 falls. Odd, bit for bit: the sign is put back at the end, that of a zero too.
+
+    An odd polynomial for |x| < 1; from 1 on 1 - 2 / (e^2|x| + 1).
+    """
     x = np.asarray(as_f32(x))
     a = np.abs(x)
     u = mul(a, a)

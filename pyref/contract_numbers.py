@@ -1,40 +1,22 @@
-"""Rounded operations, sums and conversions of the contract (C1-C3, C5-C9, C11), on NumPy arrays.
+"""Rounded operations, maxima and sums of the contract (C1-C3, C5-C8), on NumPy arrays.
 
-Everything here takes and gives binary32 arrays (or scalars) that broadcast, unless said otherwise. Results are new arrays. A NaN inside may carry
-any payload; it becomes the one pattern of C9 where ``from_f32`` or ``canonical_nan`` lets it out. NumPy's warnings about overflow, division by 0 and
-invalid operands are silenced here and nowhere else: infinities and NaN are results like any other.
+Everything here takes and gives binary32 arrays (or scalars) that broadcast, unless said otherwise. Results are new arrays. A NaN inside
+may carry any payload; it becomes the one pattern of C9 where ``from_f32`` or ``canonical_nan`` lets it out. Warnings about overflow,
+division by 0 and invalid operands are silenced in the contract's functions: infinities and NaN are results like any other.
 
 Import these names from ``pyref.contract``.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Final
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 F32 = NDArray[np.float32]
-
-STORAGE: Final[dict[str, np.dtype]] = {
-    "f32": np.dtype(np.float32),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
-}
-"""NumPy's storage of each float type of the project. ml_dtypes lends the types alone: its casts are not used."""
-
-NAN_BITS: Final[dict[str, int]] = {"f32": 0x7FFFFFFF, "f16": 0x7FFF, "bf16": 0x7FFF, "e4m3": 0x7F, "e5m2": 0x7F}  # C9
-_NAMES: Final[dict[np.dtype, str]] = {dtype: name for name, dtype in STORAGE.items()}
-_FORMATS: Final[dict[str, tuple[int, int, int]]] = {  # exponent bias, bits of fraction, the pattern that overflow gives (C11)
-    "f16": (15, 10, 0x7C00),
-    "bf16": (127, 7, 0x7F80),
-    "e4m3": (7, 3, 0x7E),
-    "e5m2": (15, 2, 0x7B),
-}
-_INF: Final = np.float32(np.inf)
 
 
 def quiet() -> np.errstate:
@@ -50,7 +32,7 @@ def as_f32(x: ArrayLike) -> F32:
     return array
 
 
-# --- C1, C2, C5: one rounding each -----------------------------------------------------------------------------------------------------
+# --- C1, C2, C5: one rounding each ---
 
 
 @quiet()
@@ -83,7 +65,7 @@ def sqrt(x: ArrayLike) -> F32:
     return np.sqrt(as_f32(x))
 
 
-# --- C3: fma ---------------------------------------------------------------------------------------------------------------------------
+# --- C3: fma ---
 
 _MIDPOINT_MASK: Final = np.uint64(0x1FFFFFFF)  # the 29 bits of a binary64 fraction that a normal binary32 does not have
 _MIDPOINT: Final = np.uint64(0x10000000)
@@ -110,27 +92,84 @@ def fma_exact(a: ArrayLike, b: ArrayLike, c: ArrayLike) -> F32:
     return _round_to_odd_sum(product, c.astype(np.float64)).astype(np.float32)[()]
 
 
-@quiet()
-def fma(a: ArrayLike, b: ArrayLike, c: ArrayLike) -> F32:
-    """RN(a * b + c) with one rounding (C3), byte for byte ``fma_exact`` except for NaN payloads.
+_BLOCK: Final = 1 << 14
+"""Elements that are computed together where arrays are large: their binary64 scratch stays in a core's cache."""
 
-    A binary64 sum rounded again to binary32 differs from one rounding only where it sits on a midpoint of binary32; below 2^-126 midpoints lie
-    elsewhere. Those elements alone are computed again.
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Leading slices that cut an array of this shape into parts of up to ``_BLOCK`` elements, in order."""
+    size = math.prod(shape)
+    if size <= _BLOCK:
+        yield ()
+        return
+    row = size // shape[0]
+    if row > _BLOCK:
+        for i in range(shape[0]):
+            for rest in _blocks(shape[1:]):
+                yield (slice(i, i + 1), *rest)
+    else:
+        for i in range(0, shape[0], _BLOCK // row):
+            yield (slice(i, i + _BLOCK // row),)
+
+
+def _part(x: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
+    """The block of an array that has the rank of the result and broadcasts to it."""
+    return x[tuple(cut if size > 1 else slice(None) for cut, size in zip(block, x.shape, strict=False))]
+
+
+def _short(x: F32) -> bool:
+    """Whether every value has at most 12 significant bits, as f16, bf16 and fp8 have, and lies in [2^-62, 2^64) or is 0, infinite or NaN.
+
+    The product of two such values is exact in binary32: 24 bits, the last not below 2^-146, and less than 2^128.
     """
-    a, b, c = as_f32(a), as_f32(b), as_f32(c)
-    total = np.add(np.multiply(a, b, dtype=np.float64), c, dtype=np.float64)
-    result = np.asarray(total).astype(np.float32)
-    doubtful = (np.asarray(total).view(np.uint64) & _MIDPOINT_MASK) == _MIDPOINT
+    bits = x.view(np.uint32)
+    if (bits & np.uint32(0xFFF)).any():
+        return False
+    magnitude = bits & np.uint32(0x7FFFFFFF)
+    inside = magnitude - np.uint32(65 << 23) < np.uint32((191 - 65) << 23)  # exponent fields 65 to 190
+    return bool(inside.all()) or bool((inside | (magnitude == 0) | (magnitude >= 0x7F800000)).all())
+
+
+def _fma_short(a: F32, b: F32, c: F32, out: F32) -> None:
+    """out = RN(a * b + c) for a block of operands that are ``_short``: their product is exact, so that the sum is the only rounding."""
+    np.add(np.multiply(a, b), c, out=out)
+
+
+def _fma_any(a: F32, b: F32, c: F32, out: F32) -> None:
+    """out = RN(a * b + c) for a block.
+
+    A binary64 sum rounded again to binary32 differs from one rounding only where it sits on a midpoint of binary32; below 2^-126 midpoints
+    lie elsewhere. Those elements alone are computed again, as C3 is written.
+    """
+    total = np.multiply(a, b, dtype=np.float64)  # exact
+    total = np.add(total, c, out=total if total.shape == out.shape else None)
+    doubtful = (total.view(np.uint64) & _MIDPOINT_MASK) == _MIDPOINT
     doubtful |= np.abs(total) < _LEAST_NORMAL
     if doubtful.any():
         doubtful &= total != 0  # a zero sum of binary64 is exact
-        where = np.nonzero(doubtful)
-        a, b, c = (np.broadcast_to(x, result.shape)[where] for x in (a, b, c))
-        result[where] = fma_exact(a, b, c)
-    return result[()]
+        operands = (np.broadcast_to(x, out.shape)[doubtful] for x in (a, b, c))
+        again = fma_exact(*operands)
+        np.copyto(out, total, casting="same_kind")
+        out[doubtful] = again
+    else:
+        np.copyto(out, total, casting="same_kind")
 
 
-# --- C6, C7, C8: maxima and sums -------------------------------------------------------------------------------------------------------
+@quiet()
+def fma(a: ArrayLike, b: ArrayLike, c: ArrayLike) -> F32:
+    """RN(a * b + c) with one rounding (C3), byte for byte ``fma_exact`` except for NaN payloads."""
+    operands = [as_f32(x) for x in (a, b, c)]
+    shape = np.broadcast_shapes(*(x.shape for x in operands))
+    rank = max(1, len(shape))
+    a, b, c = (x.reshape((1,) * (rank - x.ndim) + x.shape) for x in operands)
+    out = np.empty(shape or (1,), np.float32)
+    for block in _blocks(out.shape):
+        x, y = _part(a, block), _part(b, block)
+        (_fma_short if _short(x) and _short(y) else _fma_any)(x, y, _part(c, block), out[block])
+    return out if shape else out[0]
+
+
+# --- C6, C7, C8: maxima and sums ---
 
 
 def running_max(m: ArrayLike, x: ArrayLike) -> F32:
@@ -156,113 +195,39 @@ def tree_sum(x: ArrayLike, axis: int = -1) -> F32:
     return ((rows[..., 0] + rows[..., 2]) + (rows[..., 1] + rows[..., 3]))[()]
 
 
+_CHAIN_SCRATCH: Final = 1 << 17
+
+
+def _steps(x: np.ndarray, first: int, last: int, buffer: np.ndarray) -> np.ndarray:
+    """Elements first to last of the last axis, that axis moved to the front: each step of a chain then reads contiguous memory."""
+    x = x[..., first:last] if x.shape[-1] > 1 else np.broadcast_to(x, (*x.shape[:-1], last - first))
+    moved = buffer[: x.size].reshape(x.shape[-1], *x.shape[:-1])
+    moved[...] = np.moveaxis(x, -1, 0)
+    return moved
+
+
+@quiet()
 def chain(a: ArrayLike, b: ArrayLike, axis: int = -1) -> F32:
     """``acc = +0``, then ``acc = fma(a_i, b_i, acc)`` in ascending i along ``axis`` (C8); a and b broadcast.
 
     Every element of the axis takes part: leave out those that do not, zeros are not the same. An axis of length 0 gives +0.
     """
     a, b = as_f32(a), as_f32(b)
-    rank = max(a.ndim, b.ndim)
-    a = a.reshape((1,) * (rank - a.ndim) + a.shape)
-    b = b.reshape((1,) * (rank - b.ndim) + b.shape)
-    count = np.broadcast_shapes((a.shape[axis],), (b.shape[axis],))[0]
-    a, b = np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0)
-    acc = np.zeros(np.broadcast_shapes(a.shape[1:], b.shape[1:]), np.float32)
-    for i in range(count):
-        acc = fma(a[i if a.shape[0] > 1 else 0], b[i if b.shape[0] > 1 else 0], acc)
-    return acc[()]
-
-
-# --- C9, C11: what enters and leaves ---------------------------------------------------------------------------------------------------
-
-
-def canonical_nan(x: ArrayLike) -> F32:
-    """x with every NaN as 0x7FFFFFFF (C9)."""
-    x = as_f32(x)
-    return np.where(np.isnan(x), np.uint32(NAN_BITS["f32"]).view(np.float32), x)[()]
-
-
-def dtype_name(dtype: np.dtype) -> str:
-    """The project's name of a NumPy float type."""
-    name = _NAMES.get(np.dtype(dtype))
-    if name is None:
-        raise TypeError(f"no float type of the project: {dtype}; known are {', '.join(STORAGE)}")
-    return name
-
-
-def _widen(bits: NDArray, bias: int, fraction: int) -> F32:
-    """Value of sign, exponent and fraction bits with all exponents finite, as binary32: exact (C11)."""
-    exponent_bits = 8 * bits.dtype.itemsize - 1 - fraction
-    wide = bits.astype(np.uint32)
-    magnitude = wide & np.uint32((1 << (exponent_bits + fraction)) - 1)
-    # the same bits under binary32's bias are too small by 2^(127 - bias); the product is exact, subnormals included
-    value = (magnitude << np.uint32(23 - fraction)).view(np.float32) * np.float32(2.0 ** (127 - bias))
-    sign = (wide >> np.uint32(exponent_bits + fraction)) << np.uint32(31)
-    return (value.view(np.uint32) | sign).view(np.float32)
-
-
-def _fp8_table(name: str) -> F32:
-    """All 256 values of an fp8 type."""
-    bias, fraction, _ = _FORMATS[name]
-    bits = np.arange(256, dtype=np.uint8)
-    table = _widen(bits, bias, fraction)
-    magnitude = bits & 0x7F
-    if name == "e5m2":
-        table[magnitude == 0x7C] = np.where(bits[magnitude == 0x7C] == 0x7C, _INF, -_INF)
-    table[magnitude > (0x7E if name == "e4m3" else 0x7C)] = np.uint32(NAN_BITS["f32"]).view(np.float32)
-    return table
-
-
-_FP8: Final[dict[str, F32]] = {name: _fp8_table(name) for name in ("e4m3", "e5m2")}
-
-
-def to_f32(x: NDArray) -> F32:
-    """Exact value of a float array as binary32 (C11). The payload of a NaN is not promised."""
-    x = np.asarray(x)
-    name = dtype_name(x.dtype)
-    if name == "f32":
-        return x
-    if name == "f16":
-        with quiet():
-            return x.astype(np.float32)  # NumPy's cast: equal to integer work over all 2^16 patterns (test_conversions)
-    if name == "bf16":
-        return (x.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return _FP8[name][x.view(np.uint8)]
-
-
-def from_f32(x: ArrayLike, dtype_name: str) -> NDArray:
-    """x rounded to nearest even in the named type (C11), NaN by C9. fp8 saturates, infinities too; f16 and bf16 overflow to infinity."""
-    x = as_f32(x)
-    if dtype_name == "f32":
-        return canonical_nan(x)
-    if dtype_name not in _FORMATS:
-        raise ValueError(f"from_f32: no float type named {dtype_name!r}; known are {', '.join(STORAGE)}")
-    bias, fraction, overflow = _FORMATS[dtype_name]
-    storage = STORAGE[dtype_name]
-    bits = np.asarray(x).view(np.uint32).astype(np.int64)
-    magnitude = bits & 0x7FFFFFFF
-    exponent = magnitude >> 23
-    least_normal = 128 - bias  # binary32's exponent field of the type's least normal number
-    # normal results drop 23 - fraction bits; below, the shift grows with the distance from the least normal number; from 25 on nothing is left
-    normal = exponent >= least_normal
-    significand = np.where(normal, magnitude, (magnitude & 0x7FFFFF) | 0x800000)
-    shift = 23 - fraction + np.where(normal, 0, np.minimum(least_normal - exponent, 2 + fraction))
-    if least_normal == 1:  # bf16 shares the exponents of binary32, its subnormals too
-        significand, shift = magnitude, np.int64(23 - fraction)
-    even = (significand >> shift) & 1
-    rounded = (significand + (np.int64(1) << (shift - 1)) - 1 + even) >> shift
-    rounded = np.where(normal, rounded - ((127 - bias) << fraction), rounded)
-    rounded = np.minimum(rounded, overflow)
-    rounded |= (bits >> 31) << (8 * storage.itemsize - 1)
-    rounded = np.where(magnitude > 0x7F800000, NAN_BITS[dtype_name], rounded)
-    return rounded.astype(f"u{storage.itemsize}").view(storage)
-
-
-def quantize(x: ArrayLike, scale: ArrayLike, dtype_name: str) -> NDArray:
-    """x / scale (one division), then ``from_f32`` (C11)."""
-    return from_f32(div(x, scale), dtype_name)
-
-
-def dequantize(x: NDArray, scale: ArrayLike) -> F32:
-    """Exact value of x, then one multiplication by the scale, kept in binary32 (C11)."""
-    return mul(to_f32(x), scale)
+    rank = max(a.ndim, b.ndim, 1)
+    a, b = (x.reshape((1,) * (rank - x.ndim) + x.shape) for x in (a, b))
+    (count,) = np.broadcast_shapes((a.shape[axis],), (b.shape[axis],))
+    a, b = np.moveaxis(a, axis, -1), np.moveaxis(b, axis, -1)
+    acc = np.zeros(np.broadcast_shapes(a.shape[:-1], b.shape[:-1]), np.float32)
+    if acc.ndim == 0:
+        a, b, acc = a[None], b[None], acc[None]
+    scratch = [np.empty(_CHAIN_SCRATCH, np.float32) for _ in range(2)]
+    for block in _blocks(acc.shape):
+        part = acc[block]
+        left, right = _part(a, block), _part(b, block)
+        steps = max(1, _CHAIN_SCRATCH // max(1, part.size))
+        for i in range(0, count, steps):
+            x, y = (_steps(x, i, min(i + steps, count), buffer) for x, buffer in zip((left, right), scratch, strict=True))
+            step = _fma_short if _short(x) and _short(y) else _fma_any
+            for x_i, y_i in zip(x, y, strict=True):
+                step(x_i, y_i, part, part)
+    return acc if rank > 1 else acc[0]

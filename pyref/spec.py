@@ -48,7 +48,8 @@ class Tensor:
     """One array argument.
 
     ``dtype`` is a dtype name or a symbol of ``Kernel.dtypes``. ``align``: bytes that the base address and every free stride must be
-    a multiple of, because the kernel reads vectors of that size. ``role``: "in", "out" (allocated when absent), "inout".
+    a multiple of, because the kernel reads vectors of that size. ``role``: "in", "out" (allocated when absent), "inout", or "work"
+    (allocated as zeros when absent; what it holds after a run is nobody's business and is not compared).
     """
 
     axes: str
@@ -80,15 +81,17 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The declaration of a kernel. ``derived`` axes are functions of the bound dtypes; ``constants`` maps a macro of the CUDA source
-    to the axis or dtype symbol whose value it takes; ``checks`` look at shapes alone, ``values`` reads arrays (``checked=True``)."""
+    """The declaration of a kernel. ``derived`` axes are functions of what the arguments have bound; ``constants`` maps a macro of the CUDA source
+    to the axis or dtype symbol whose value it takes; ``sizes`` gives the axes that no argument of a call has bound (those of a workspace
+    that is to be allocated); ``checks`` look at shapes alone, ``values`` reads arrays (``checked=True``)."""
 
     stem: str
     does: str
     args: Mapping[str, Tensor | Scalar]
     dtypes: Mapping[str, tuple[str, ...]]
     constants: Mapping[str, str]
-    derived: Mapping[str, Callable[[Mapping[str, str]], int]] = field(default_factory=dict)
+    derived: Mapping[str, Callable[[Call], int]] = field(default_factory=dict)
+    sizes: Mapping[str, Callable[[Call], int]] = field(default_factory=dict)
     checks: tuple[Callable[[Call], None], ...] = ()
     values: tuple[Callable[[Call], None], ...] = ()
     work: Callable[[Call], int] = lambda call: 0  # arithmetic steps, by which slow legs choose their cases
@@ -99,7 +102,7 @@ class Kernel:
 
     @property
     def outputs(self) -> list[str]:
-        return [name for name, tensor in self.tensors.items() if tensor.role != "in"]
+        return [name for name, tensor in self.tensors.items() if tensor.role in ("out", "inout")]
 
     @property
     def struct_name(self) -> str:
@@ -173,15 +176,18 @@ class Call:
         for name, arg in kernel.args.items():
             if isinstance(arg, Scalar):
                 self.scalars[name] = self._scalar(name, arg, args)
+        for axis, rule in kernel.sizes.items():
+            self.axes.setdefault(axis, rule(self))
         for check in kernel.checks:
             check(self)
         if checked:
             for check in kernel.values:
                 check(self)
         for name, tensor in kernel.tensors.items():
-            if tensor.role == "out" and self.arrays[name] is None and not tensor.optional:
+            if tensor.role in ("out", "work") and self.arrays[name] is None and not tensor.optional:
                 shape = [self.size(axis) for axis in tensor.names]
-                self.arrays[name] = np.empty(shape, DTYPES[self.dtype_of(tensor)][0])
+                make = np.zeros if tensor.role == "work" else np.empty
+                self.arrays[name] = make(shape, DTYPES[self.dtype_of(tensor)][0])
 
     def error(self, kind: type[Exception], argument: str, text: str) -> Exception:
         return kind(f"{self.kernel.stem}: {argument}: {text}")
@@ -204,7 +210,7 @@ class Call:
     def _bind_tensor(self, name: str, tensor: Tensor, array: Any) -> None:
         self.arrays[name] = None
         if array is None:
-            if tensor.role == "out" or tensor.optional:
+            if tensor.role in ("out", "work") or tensor.optional:
                 return
             raise self.error(TypeError, name, "missing")
         if not isinstance(array, np.ndarray):
@@ -268,7 +274,7 @@ class Call:
 
     def _derive_axes(self) -> None:
         for axis, rule in self.kernel.derived.items():
-            value = rule(self.dtypes)
+            value = rule(self)
             if self.axes.setdefault(axis, value) != value:
                 binder = self._binder[axis]
                 raise self.error(ValueError, binder, f"axis {axis}: got {self.axes[axis]}, expected {value}")

@@ -25,7 +25,7 @@ SPEC = Kernel(
     },
     dtypes={"T": ("f32", "f16", "bf16"), "I": ("i32", "i64")},
     constants={"SB_T": "T", "SB_D": "d", "SB_PAGE": "page"},
-    derived={"x": lambda dtypes: {"f32": 4}.get(dtypes["T"], 8)},
+    derived={"x": lambda call: {"f32": 4}.get(call.dtypes["T"], 8)},
 )
 
 

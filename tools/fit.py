@@ -1,9 +1,9 @@
 """Fits the polynomials of C4 and prints their coefficients as hex floats.
 
-Method: minimax fit on a dense grid whose values come from mpmath, of the weighted error of ``h(x) - sum c_k x^k`` (the weight makes it
-an error relative to the function that the kernel returns). Lawson's iteration, not Remez's exchange: the weights vanish at 0, and once a
-coefficient is rounded the error no longer alternates. Coefficients become binary32 one at a time, lowest power first: after each
-rounding the others are fitted again, so that they absorb what the rounding changed.
+Method: minimax fit on a dense grid whose values come from mpmath, of the weighted error of ``h(x) - sum c_k x^k``; the weight makes it an
+error relative to the function that is returned. Lawson's iteration rather than Remez's exchange: the weights vanish at 0, and once a
+coefficient is rounded the error no longer alternates. Coefficients become binary32 one at a time, lowest power first; after each rounding
+the others are fitted again, so that they absorb what it changed.
 
 Nothing at run time depends on this file; a test fits again and compares with the tables of ``pyref/contract_math.py``.
 """
@@ -24,7 +24,7 @@ LAWSON_STEPS = 200
 
 @dataclass(frozen=True)
 class Fit:
-    """One polynomial: ``target(x)`` on ``[low, high]``, error weighted by ``weight(x)``, ``terms`` coefficients in powers of ``variable(x)``."""
+    """One polynomial: ``target(x)`` on [low, high], its error times ``weight(x)``, ``terms`` coefficients in powers of ``variable(x)``."""
 
     low: str
     high: str
@@ -84,8 +84,19 @@ def fit_polynomial(fit: Fit) -> tuple[list[np.float32], float]:
         return rounded, float(max(abs(e) for e in left))
 
 
+def relative_error(fit: Fit, coefficients: list[np.float32]) -> float:
+    """Greatest weighted error of given coefficients over the grid (mpmath)."""
+    with mp.workdps(DIGITS):
+
+        def error(x: mp.mpf) -> mp.mpf:
+            return abs(fit.weight(x) * (fit.target(x) - mp.polyval([mp.mpf(float(c)) for c in reversed(coefficients)], fit.variable(x))))
+
+        return float(max(error(x) for x in _grid(fit)))
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Prints what is fitted."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", default=list(FITS), help=f"polynomials to fit: {', '.join(FITS)}")
     for name in parser.parse_args().names:
         coefficients, error = fit_polynomial(FITS[name])

@@ -22,6 +22,9 @@ from tools import device
 from tools.arena import Region
 
 
+_ORDERS = ("forward", "reverse", "shuffle")  # of the emulator; "shuffle:SEED"
+
+
 class LegError(RuntimeError):
     """A leg failed to run a kernel: the text names leg, kernel and cause."""
 
@@ -86,12 +89,11 @@ class Sim:
 
 
 class Host:
-    """``kernels_cu/<stem>.cu`` built by g++ or clang++, run by the emulator of ``emu/host``."""
-
-    name = "host"
+    """``kernels_cu/<stem>.cu`` built by g++ or clang++, run by the emulator of ``emu/host``, threads in one of its orders."""
 
     def __init__(self, order: str = "forward") -> None:
         self.order = order
+        self.name = "host" if order == "forward" else f"host {order}"
 
     def missing(self) -> str | None:
         from emu.host import build as host
@@ -102,14 +104,14 @@ class Host:
         return None
 
     def run(self, call: Call, regions: Mapping[str, Region]) -> None:
-        from emu.host import build as host
-
         library = build.load(build.host_library(call.kernel, call.constants()))
-        host.set_order(library, self.order)
+        mode, _, seed = self.order.partition(":")
+        library.samebits_set_order(_ORDERS.index(mode), ctypes.c_uint64(int(seed or 0)))
         params = call.params(lambda array: array.ctypes.data)
         code = getattr(library, call.kernel.stem)(ctypes.byref(params), None)
         if code:
-            raise LegError(f"host: {call.kernel.stem}: error {code}: {host.last_error(library)}")
+            library.samebits_last_error.restype = ctypes.c_char_p
+            raise LegError(f"{self.name}: {call.kernel.stem}: error {code}: {library.samebits_last_error().decode()}")
 
 
 class Gpu:
@@ -154,8 +156,9 @@ def all_legs() -> tuple[Leg, ...]:
 
 
 def leg(name: str) -> Leg:
-    """The leg of that name. Raises ValueError where there is none."""
+    """The leg of that name; "host ORDER" and "sim ORDER" run threads in another order. Raises ValueError where there is none."""
+    plain, _, order = name.partition(" ")
     for found in all_legs():
-        if found.name == name:
-            return found
+        if found.name == plain:
+            return type(found)(order) if order else found  # type: ignore[call-arg]
     raise ValueError(f"no leg {name!r}; there are {', '.join(found.name for found in all_legs())}")

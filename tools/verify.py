@@ -57,14 +57,20 @@ def run_leg(stem: str, leg: legs.Leg, arguments: Mapping[str, Any]) -> tuple[dic
 def differences(stem: str, got: Mapping[str, Any], before: Mapping[str, Any], expected: Mapping[str, Any]) -> tuple[list[str], int]:
     """Where a run's arguments are not as they must be, and how many bytes were compared. Outputs are compared with ``expected``,
     inputs and everything around the arrays with ``before``."""
-    outputs = set(cases.kernel(stem).outputs)
+    tensors = cases.kernel(stem).tensors
     found, total = [], 0
     for name, region in got.items():
-        if isinstance(region, Region):
-            total += region.buffer.size
-            wrong = compare.region_difference(name, region, before[name], expected[name] if name in outputs else None)
-            if wrong:
-                found.append(wrong.text)
+        if not isinstance(region, Region):
+            continue
+        total += region.buffer.size
+        role = tensors[name].role
+        wrong = compare.surroundings_difference(name, region, before[name])
+        if role == "in":
+            wrong = compare.difference(f"{name}, an input, which no kernel may write", region.view, before[name].view) or wrong
+        elif role != "work":
+            wrong = compare.difference(name, region.view, expected[name].view) or wrong
+        if wrong:
+            found.append(wrong.text)
     return found, total
 
 

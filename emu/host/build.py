@@ -1,0 +1,135 @@
+"""Builds a .cu file into a shared library that runs on the CPU: preprocess, translate, compile, link to the emulator's runtime."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from emu.host import implicit
+from emu.host.compiler import BuildError, find_compiler, flags, link, need_compiler, run, version
+from emu.host.tokens import Region, regions, tokenize
+from emu.host.translate import TranslationError, translate
+
+__all__ = ["BuildError", "TranslationError", "build", "find_compiler", "fingerprint", "flags", "runtime_library", "to_cpp"]
+
+_HERE = Path(__file__).resolve().parent
+INCLUDE_DIR = _HERE / "include"
+RUNTIME_DIR = _HERE / "runtime"
+
+
+def build(
+    source: Path,
+    *,
+    out: Path,
+    defines: Mapping[str, str] | None = None,
+    include_dirs: Sequence[Path] = (),
+    footer: str = "",
+    compiler: str | None = None,
+    extra: Sequence[str] = (),
+    arch: str = "sm_90",
+    runtime_dir: Path | None = None,
+) -> None:
+    """Builds the shared library `out` from the CUDA source `source`.
+
+    `defines` become -D options, `footer` is text after the source (static_asserts), `extra` further compiler flags, `arch` the value of
+    __CUDA_ARCH__. The product may be moved; the runtime that all products share stays in `runtime_dir` (runtime_folder() if None) and is
+    also looked for beside the product. Files appear at once or not at all, so that builds may run side by side. Raises BuildError with
+    the compiler's text, TranslationError for a construct that is not modelled.
+    """
+    compiler = need_compiler(compiler)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    text = to_cpp(source, defines=defines, include_dirs=include_dirs, footer=footer, compiler=compiler, extra=extra, arch=arch)
+    runtime = runtime_library(compiler, runtime_dir)
+    options = [f"-Wl,-rpath,$ORIGIN:{runtime.parent}"]
+    if sys.platform == "darwin":
+        options = [f"-Wl,-rpath,@loader_path,-rpath,{runtime.parent}"]
+    else:
+        options += ["-Wl,-z,defs", f"-Wl,--version-script={RUNTIME_DIR / 'exports.map'}"]
+    command = [compiler, *flags(compiler), *extra, "-x", "c++-cpp-output", "-", "-x", "none", str(runtime), *options]
+    link(command, out, text.encode())
+
+
+def to_cpp(
+    source: Path,
+    *,
+    defines: Mapping[str, str] | None = None,
+    include_dirs: Sequence[Path] = (),
+    footer: str = "",
+    compiler: str | None = None,
+    extra: Sequence[str] = (),
+    arch: str = "sm_90",
+) -> str:
+    """The preprocessed and translated text that build() compiles."""
+    compiler = need_compiler(compiler)
+    name = str(source).replace("\\", "\\\\").replace('"', '\\"')
+    text = f'# 1 "{name}"\n{source.read_text()}\n'
+    if footer:
+        text += f'# 1 "{name} (footer)"\n{footer}\n'
+    options = [f"-D{key}={value}" for key, value in (defines or {}).items()]
+    options += [f"-D__CUDA_ARCH__={_arch_number(arch)}", "-D__CUDACC__", "-D__NVCC__", "-D__SAMEBITS__"]
+    options += [f"-I{INCLUDE_DIR}", f"-iquote{source.parent}", *(f"-I{directory}" for directory in include_dirs)]
+    command = [compiler, *flags(compiler), *extra, *options, "-include", "samebits.h", "-E", "-x", "c++", "-"]
+    result = run(command, text.encode()).decode()
+    if _needs_c_headers(result, str(source)):
+        result = run([*command, "-DSAMEBITS_FULL_MATH"], text.encode()).decode()
+    return translate(result, str(source), _verbatim)
+
+
+def _arch_number(arch: str) -> int:
+    named = re.fullmatch(r"sm_(\d+)[af]?", arch)
+    if named is None:
+        raise ValueError(f"arch is {arch!r}, not sm_ and a number such as sm_90")
+    return int(named[1]) * 10
+
+
+def _verbatim(region: Region) -> bool:
+    """Headers of the compiler, of the emulator, and what stands in no file."""
+    return region.system or region.file.startswith((str(INCLUDE_DIR), "<"))
+
+
+def _needs_c_headers(text: str, path: str) -> bool:
+    parts = regions(text, path)
+    if any(region.file.endswith("/cmath") for region in parts):
+        return True  # they are paid for already, and CUDA has the float overloads outside of std too
+    return bool(implicit.used([token for region in parts if not _verbatim(region) for token in tokenize(text, region)]))
+
+
+def fingerprint(compiler: str | None = None) -> str:
+    """Digest of everything here that a product depends on: compiler, flags, CPU, headers, translator, runtime and its place."""
+    compiler = need_compiler(compiler)
+    parts = [compiler, version(compiler), *flags(compiler), os.uname().machine, str(runtime_folder())]
+    return _digest(*parts, python=True)
+
+
+def runtime_folder() -> Path:
+    """Where the emulator's runtime is kept: in $SAMEBITS_CACHE, else in .cache of the project."""
+    return (Path(os.environ.get("SAMEBITS_CACHE") or _HERE.parents[1] / ".cache") / "runtime").resolve()
+
+
+def runtime_library(compiler: str | None = None, folder: Path | None = None) -> Path:
+    """The emulator's runtime as a shared library in `folder` (runtime_folder() if None), built if it is not there."""
+    compiler = need_compiler(compiler)
+    digest = _digest(compiler, version(compiler), *flags(compiler), python=False)
+    library = (folder.resolve() if folder else runtime_folder()) / f"libsamebits-{digest[:16]}.so"
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        named = f"-Wl,-install_name,@rpath/{library.name}" if sys.platform == "darwin" else f"-Wl,-Bsymbolic,-soname,{library.name}"
+        options = ["-x", "none", "-pthread", named]
+        link([compiler, *flags(compiler), f"-I{INCLUDE_DIR}", "-x", "c++", str(RUNTIME_DIR / "runtime.cpp"), *options], library)
+    return library
+
+
+@functools.cache
+def _digest(*parts: str, python: bool) -> str:
+    """Digest of texts, of the emulator's headers and runtime, and of its Python if wanted; read once a process."""
+    digest = hashlib.sha256(json.dumps(parts).encode())
+    for path in sorted([*INCLUDE_DIR.rglob("*"), *RUNTIME_DIR.iterdir(), *(_HERE.glob("*.py") if python else ())]):
+        if path.is_file():
+            digest.update(path.relative_to(_HERE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()

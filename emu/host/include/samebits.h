@@ -1,0 +1,11 @@
+// Included before the first line of every .cu: the CUDA language and the part of its runtime that emu/host models.
+#pragma once
+
+#include "samebits/types.h"
+#include "samebits/thread.h"
+#include "samebits/warp.h"
+#include "samebits/atomics.h"
+#include "samebits/intrinsics.h"
+#include "samebits/math.h"
+#include "samebits/runtime_api.h"
+#include "samebits/launch.h"

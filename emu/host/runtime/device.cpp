@@ -1,0 +1,197 @@
+// Architectures, device properties, function attributes, names of errors.
+#include "device.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <algorithm>
+#include <atomic>
+
+namespace samebits {
+
+namespace {
+
+constexpr size_t K = 1024, G = K * K * K;
+// CUDA C++ Programming Guide, "Compute Capabilities"; device figures from the vendors' data sheets.
+constexpr Arch kArchs[] = {
+    {"sm_75", "Tesla T4", 7, 5, 64 * K, 64 * K, 0, 1024, 16, 40, 4096 * K, 16 * G},
+    {"sm_80", "NVIDIA A100-SXM4-80GB", 8, 0, 163 * K, 164 * K, 1 * K, 2048, 32, 108, 40960 * K, 80 * G},
+    {"sm_86", "NVIDIA RTX A6000", 8, 6, 99 * K, 100 * K, 1 * K, 1536, 16, 84, 6144 * K, 48 * G},
+    {"sm_89", "NVIDIA L40S", 8, 9, 99 * K, 100 * K, 1 * K, 1536, 24, 142, 98304 * K, 48 * G},
+    {"sm_90", "NVIDIA H200", 9, 0, 227 * K, 228 * K, 1 * K, 2048, 32, 132, 51200 * K, 141 * G},
+    {"sm_100", "NVIDIA B200", 10, 0, 227 * K, 228 * K, 1 * K, 2048, 32, 148, 129536 * K, 180 * G},
+    {"sm_120", "NVIDIA RTX PRO 6000 Blackwell", 12, 0, 99 * K, 100 * K, 1 * K, 1536, 24, 188, 131072 * K, 96 * G},
+};
+std::atomic<const Arch*> g_arch{&kArchs[4]};
+
+struct ErrorName {
+  cudaError_t code;
+  const char* name;
+  const char* text;
+};
+#define SAMEBITS_ERROR(NAME, TEXT) {NAME, #NAME, TEXT}
+constexpr ErrorName kErrors[] = {
+    SAMEBITS_ERROR(cudaSuccess, "no error"),
+    SAMEBITS_ERROR(cudaErrorInvalidValue, "invalid argument"),
+    SAMEBITS_ERROR(cudaErrorMemoryAllocation, "out of memory"),
+    SAMEBITS_ERROR(cudaErrorInitializationError, "initialization error"),
+    SAMEBITS_ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument"),
+    SAMEBITS_ERROR(cudaErrorInvalidSymbol, "invalid device symbol"),
+    SAMEBITS_ERROR(cudaErrorInvalidDevicePointer, "invalid device pointer"),
+    SAMEBITS_ERROR(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
+    SAMEBITS_ERROR(cudaErrorInvalidDeviceFunction, "invalid device function"),
+    SAMEBITS_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
+    SAMEBITS_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
+    SAMEBITS_ERROR(cudaErrorInvalidKernelImage, "device kernel image is invalid"),
+    SAMEBITS_ERROR(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"),
+    SAMEBITS_ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle"),
+    SAMEBITS_ERROR(cudaErrorNotReady, "device not ready"),
+    SAMEBITS_ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
+    SAMEBITS_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),
+    SAMEBITS_ERROR(cudaErrorLaunchTimeout, "the launch timed out and was terminated"),
+    SAMEBITS_ERROR(cudaErrorAssert, "device-side assert triggered"),
+    SAMEBITS_ERROR(cudaErrorMisalignedAddress, "misaligned address"),
+    SAMEBITS_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
+    SAMEBITS_ERROR(cudaErrorNotPermitted, "operation not permitted"),
+    SAMEBITS_ERROR(cudaErrorNotSupported, "operation not supported"),
+    SAMEBITS_ERROR(cudaErrorUnknown, "unknown error"),
+};
+
+const ErrorName* find_error(cudaError_t code) {
+  for (const ErrorName& e : kErrors) {
+    if (e.code == code) return &e;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const Arch& current_arch() { return *g_arch.load(); }
+
+}  // namespace samebits
+
+extern "C" int samebits_set_arch(const char* name) {
+  for (const samebits::Arch& arch : samebits::kArchs) {
+    if (name != nullptr && strcmp(name, arch.name) == 0) {
+      samebits::g_arch = &arch;
+      return cudaSuccess;
+    }
+  }
+  return samebits::set_error(cudaErrorInvalidValue, std::string("unknown architecture ") + (name != nullptr ? name : "(null)") +
+                                                        "; known are sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120");
+}
+
+namespace samebits_api {
+
+using samebits::Arch;
+using samebits::current_arch;
+using samebits::set_error;
+
+const char* cudaGetErrorName(cudaError_t code) {
+  const samebits::ErrorName* e = samebits::find_error(code);
+  return e != nullptr ? e->name : "unrecognized error code";
+}
+const char* cudaGetErrorString(cudaError_t code) {
+  const samebits::ErrorName* e = samebits::find_error(code);
+  return e != nullptr ? e->text : "unrecognized error code";
+}
+
+cudaError_t cudaGetDeviceCount(int* n) { return *n = 1, cudaSuccess; }
+cudaError_t cudaGetDevice(int* d) { return *d = 0, cudaSuccess; }
+cudaError_t cudaSetDevice(int d) {
+  return d == 0 ? cudaSuccess : set_error(cudaErrorInvalidDevice, "device " + std::to_string(d) + " of 1");
+}
+cudaError_t cudaDeviceSynchronize() { return samebits::execution_error(); }
+cudaError_t cudaDeviceReset() { return cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int* v) { return *v = 13000, cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int* v) { return *v = 13000, cudaSuccess; }
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (device != 0) return set_error(cudaErrorInvalidDevice, "device " + std::to_string(device) + " of 1");
+  const Arch& a = current_arch();
+  switch (attribute) {
+    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
+    case cudaDevAttrMaxBlockDimX: *value = 1024; break;
+    case cudaDevAttrMaxBlockDimY: *value = 1024; break;
+    case cudaDevAttrMaxBlockDimZ: *value = 64; break;
+    case cudaDevAttrMaxGridDimX: *value = INT_MAX; break;
+    case cudaDevAttrMaxGridDimY: *value = 65535; break;
+    case cudaDevAttrMaxGridDimZ: *value = 65535; break;
+    case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 * 1024; break;
+    case cudaDevAttrWarpSize: *value = 32; break;
+    case cudaDevAttrMaxRegistersPerBlock: *value = 65536; break;
+    case cudaDevAttrMultiProcessorCount: *value = a.multiprocessors; break;
+    case cudaDevAttrL2CacheSize: *value = int(a.l2_bytes); break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = a.threads_multiprocessor; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = a.major; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = a.minor; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = int(a.shared_multiprocessor); break;
+    case cudaDevAttrMaxRegistersPerMultiprocessor: *value = 65536; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int(a.shared_optin); break;
+    case cudaDevAttrMaxBlocksPerMultiprocessor: *value = a.blocks_multiprocessor; break;
+    case cudaDevAttrReservedSharedMemoryPerBlock: *value = int(a.shared_reserved); break;
+    default: return set_error(cudaErrorNotSupported, "cudaDeviceGetAttribute: attribute " + std::to_string(attribute) + " is not modelled");
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
+  if (device != 0) return set_error(cudaErrorInvalidDevice, "device " + std::to_string(device) + " of 1");
+  const Arch& a = current_arch();
+  *p = cudaDeviceProp{};
+  snprintf(p->name, sizeof p->name, "%s (samebits)", a.device);
+  p->totalGlobalMem = a.memory_bytes;
+  p->sharedMemPerBlock = 48 * 1024;
+  p->sharedMemPerBlockOptin = a.shared_optin;
+  p->sharedMemPerMultiprocessor = a.shared_multiprocessor;
+  p->reservedSharedMemPerBlock = a.shared_reserved;
+  p->totalConstMem = 64 * 1024;
+  p->memPitch = INT_MAX;
+  p->regsPerBlock = p->regsPerMultiprocessor = 65536;
+  p->warpSize = 32;
+  p->maxThreadsPerBlock = p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024;
+  p->maxThreadsDim[2] = 64;
+  p->maxGridSize[0] = INT_MAX;
+  p->maxGridSize[1] = p->maxGridSize[2] = 65535;
+  p->major = a.major;
+  p->minor = a.minor;
+  p->multiProcessorCount = a.multiprocessors;
+  p->maxThreadsPerMultiProcessor = a.threads_multiprocessor;
+  p->maxBlocksPerMultiProcessor = a.blocks_multiprocessor;
+  p->l2CacheSize = int(a.l2_bytes);
+  p->concurrentKernels = p->unifiedAddressing = p->managedMemory = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
+  samebits::Kernel* kernel = samebits::kernel_of(function);
+  if (kernel == nullptr) return set_error(cudaErrorInvalidDeviceFunction, "cudaFuncSetAttribute of a function that is not a kernel");
+  if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) {
+    return set_error(cudaErrorInvalidValue, "cudaFuncSetAttribute: attribute " + std::to_string(attribute) + " is not modelled");
+  }
+  size_t most = current_arch().shared_optin - std::min<size_t>(current_arch().shared_optin, kernel->static_bytes);
+  if (value < 0 || size_t(value) > most) {
+    return set_error(cudaErrorInvalidValue, std::string("kernel ") + kernel->name + ": " + std::to_string(value) +
+                                                " bytes of dynamic shared memory, the limit of " + current_arch().name + " is " + std::to_string(most));
+  }
+  kernel->max_dynamic_bytes = value;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* function) {
+  samebits::Kernel* kernel = samebits::kernel_of(function);
+  if (kernel == nullptr) return set_error(cudaErrorInvalidDeviceFunction, "cudaFuncGetAttributes of a function that is not a kernel");
+  *a = cudaFuncAttributes{};
+  a->sharedSizeBytes = kernel->static_bytes;
+  a->maxThreadsPerBlock = kernel->max_threads != 0 ? int(kernel->max_threads) : 1024;
+  a->numRegs = 32;
+  a->ptxVersion = a->binaryVersion = current_arch().major * 10 + current_arch().minor;
+  a->maxDynamicSharedSizeBytes = kernel->max_dynamic_bytes >= 0 ? kernel->max_dynamic_bytes : 48 * 1024 - int(kernel->static_bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return cudaSuccess; }
+
+}  // namespace samebits_api

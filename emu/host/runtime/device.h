@@ -1,0 +1,28 @@
+// The architectures whose limits are enforced, and the parts of the runtime that share state.
+#pragma once
+
+#include <string>
+
+#include "samebits/launch.h"
+
+namespace samebits {
+
+struct Arch {
+  const char* name;
+  const char* device;  // a typical device
+  int major, minor;
+  size_t shared_optin;           // bytes of shared memory a block may have
+  size_t shared_multiprocessor;  // bytes per multiprocessor
+  size_t shared_reserved;        // bytes the system takes of each block's
+  int threads_multiprocessor, blocks_multiprocessor, multiprocessors;
+  size_t l2_bytes, memory_bytes;
+};
+
+const Arch& current_arch();
+size_t shared_limit(const Kernel&);
+cudaError_t set_error(cudaError_t, std::string text);
+cudaError_t execution_error();  // of a launch on this host thread that failed while it ran, not of one that was refused
+int poison_byte();
+double now_ms();
+
+}  // namespace samebits

@@ -1,0 +1,120 @@
+// Memory, copies, streams and events. A call has completed when it returns, which is one of the orders that CUDA allows.
+#include <stdlib.h>
+#include <string.h>
+
+#include <map>
+#include <mutex>
+
+#include "device.h"
+
+struct CUstream_st { unsigned flags; };
+struct CUevent_st { double ms; bool recorded; };
+
+namespace {
+
+std::mutex memory_mutex;
+size_t memory_used = 0;
+std::map<void*, size_t>& allocations() {
+  static auto* map = new std::map<void*, size_t>;  // never destroyed: programs free memory at exit
+  return *map;
+}
+
+using samebits::set_error;
+
+cudaError_t allocate(void** p, size_t bytes, const char* what) {
+  if (p == nullptr) return set_error(cudaErrorInvalidValue, std::string(what) + ": null pointer");
+  *p = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  void* memory = nullptr;
+  if (bytes > samebits::current_arch().memory_bytes || posix_memalign(&memory, 256, bytes) != 0) {
+    return set_error(cudaErrorMemoryAllocation, std::string(what) + " of " + std::to_string(bytes) + " bytes");
+  }
+  // Fresh memory has no defined bytes. Filling gigabytes would take all of them from the machine: large blocks keep the system's zeros.
+  if (bytes <= size_t(64) << 20) memset(memory, samebits::poison_byte(), bytes);
+  std::lock_guard<std::mutex> lock(memory_mutex);
+  allocations()[memory] = bytes;
+  memory_used += bytes;
+  *p = memory;
+  return cudaSuccess;
+}
+
+cudaError_t release(void* p, const char* what) {
+  if (p == nullptr) return cudaSuccess;
+  {
+    std::lock_guard<std::mutex> lock(memory_mutex);
+    auto found = allocations().find(p);
+    if (found == allocations().end()) return set_error(cudaErrorInvalidValue, std::string(what) + " of a pointer that was not allocated");
+    memory_used -= found->second;
+    allocations().erase(found);
+  }
+  free(p);
+  return cudaSuccess;
+}
+
+}  // namespace
+
+namespace samebits_api {
+
+cudaError_t cudaMalloc(void** p, size_t n) { return allocate(p, n, "cudaMalloc"); }
+cudaError_t cudaMallocHost(void** p, size_t n) { return allocate(p, n, "cudaMallocHost"); }
+cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) { return allocate(p, n, "cudaHostAlloc"); }
+cudaError_t cudaMallocManaged(void** p, size_t n, unsigned) { return allocate(p, n, "cudaMallocManaged"); }
+cudaError_t cudaMallocAsync(void** p, size_t n, cudaStream_t) { return allocate(p, n, "cudaMallocAsync"); }
+cudaError_t cudaFree(void* p) { return release(p, "cudaFree"); }
+cudaError_t cudaFreeHost(void* p) { return release(p, "cudaFreeHost"); }
+cudaError_t cudaFreeAsync(void* p, cudaStream_t) { return release(p, "cudaFreeAsync"); }
+
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
+  std::lock_guard<std::mutex> lock(memory_mutex);
+  *total = samebits::current_arch().memory_bytes;
+  *free_bytes = *total - (memory_used < *total ? memory_used : *total);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void* dst, const void* src, size_t n, cudaMemcpyKind kind) {
+  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
+    return set_error(cudaErrorInvalidMemcpyDirection, "cudaMemcpy: direction " + std::to_string(kind));
+  }
+  if (n == 0) return cudaSuccess;
+  if (dst == nullptr || src == nullptr) return set_error(cudaErrorInvalidValue, "cudaMemcpy: null pointer");
+  memmove(dst, src, n);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t n, cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpy(dst, src, n, kind);
+}
+cudaError_t cudaMemset(void* p, int value, size_t n) {
+  if (n == 0) return cudaSuccess;
+  if (p == nullptr) return set_error(cudaErrorInvalidValue, "cudaMemset: null pointer");
+  memset(p, value, n);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t) { return cudaMemset(p, value, n); }
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) { return *s = new CUstream_st{flags}, cudaSuccess; }
+cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithFlags(s, cudaStreamDefault); }
+cudaError_t cudaStreamDestroy(cudaStream_t s) { return delete s, cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return samebits::execution_error(); }
+cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) { return *e = new CUevent_st{0, false}, cudaSuccess; }
+cudaError_t cudaEventCreate(cudaEvent_t* e) { return cudaEventCreateWithFlags(e, cudaEventDefault); }
+cudaError_t cudaEventDestroy(cudaEvent_t e) { return delete e, cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t) {
+  if (e == nullptr) return set_error(cudaErrorInvalidResourceHandle, "cudaEventRecord: null event");
+  e->ms = samebits::now_ms();
+  e->recorded = true;
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return samebits::execution_error(); }
+cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
+  if (a == nullptr || b == nullptr || !a->recorded || !b->recorded) {
+    return set_error(cudaErrorInvalidResourceHandle, "cudaEventElapsedTime: an event was not recorded");
+  }
+  *ms = float(b->ms - a->ms);
+  return cudaSuccess;
+}
+
+}  // namespace samebits_api

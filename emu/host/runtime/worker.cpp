@@ -1,0 +1,224 @@
+// A worker's life: begin and end of a launch, one block, its shared memory, failure.
+#include "worker.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "device.h"
+
+namespace samebits {
+
+namespace {
+constexpr size_t kWindowBytes = size_t(1) << 20;  // address space for the shared memory of one block; limits are far below
+constexpr size_t kGap = 64;                       // poison between variables, so that the end of one is not the start of the next
+size_t align_up(size_t n, size_t align) { return (n + align - 1) & ~(align - 1); }
+}  // namespace
+
+Worker::Worker() : BlockView{} {
+  void* p = mmap(nullptr, kWindowBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  window_ = p == MAP_FAILED ? nullptr : static_cast<char*>(p);
+}
+
+Worker::~Worker() {
+  if (window_ != nullptr) munmap(window_, kWindowBytes);
+}
+
+void Worker::begin(Grid& grid) {
+  grid_ = &grid;
+  order_ = grid.order;
+  most_static_ = 0;
+  block_dim = grid.block;
+  grid_dim = grid.grid;
+  active_worker() = this;
+  enter_fault_stack(this);
+  if (window_ == nullptr) record(cudaErrorMemoryAllocation, "no memory for shared memory");
+}
+
+void Worker::end() {
+  enter_fault_stack(nullptr);
+  active_worker() = nullptr;
+  grid_ = nullptr;
+}
+
+// after_block(context) is called when a block has ended well.
+void Worker::run(Grid& grid, void (*after_block)(void*), void* context) {
+  begin(grid);
+  if (sigsetjmp(fault, 1) == 0) {
+    while (run_next()) after_block(context);
+  } else {  // from the handler of a fault in device code
+    record(code_of_fault(*this), where(running(fault_stack)) + ": " + describe_fault(*this));
+  }
+  if (grid.stop.load(std::memory_order_relaxed)) discard_fibers();
+  if (most_static_ > grid.kernel->static_bytes) {
+    std::lock_guard<std::mutex> lock(grid.mutex);
+    grid.kernel->static_bytes = std::max(grid.kernel->static_bytes, most_static_);
+  }
+  end();
+}
+
+bool Worker::run_next() {
+  Grid& grid = *grid_;
+  if (grid.stop.load(std::memory_order_relaxed)) return false;
+  uint64_t number = grid.next.fetch_add(1);
+  if (number >= grid.blocks) return false;
+  if (order_ == Order::reverse) number = grid.blocks - 1 - number;
+  if (order_ == Order::shuffle) number = permute(number, grid.blocks, grid.seed);
+  run_block(number);
+  most_static_ = std::max(most_static_, static_bytes);
+  return !grid.stop.load(std::memory_order_relaxed);
+}
+
+void Worker::run_block(uint64_t number) {
+  Grid& grid = *grid_;
+  block_idx = {unsigned(number % grid.grid.x), unsigned(number / grid.grid.x % grid.grid.y),
+               unsigned(number / grid.grid.x / grid.grid.y)};
+  random_ = mix(grid.seed ^ mix(number));
+  ++generation;
+  dynamic_shared = window_;
+  dynamic_bytes = unsigned(grid.dynamic_bytes);
+  static_bytes = 0;
+  memset(window_, grid.poison, grid.dynamic_bytes);  // C15
+  window_used_ = align_up(grid.dynamic_bytes + kGap, kGap);
+
+  warp_count_ = (grid.threads + 31) / 32;
+  for (unsigned i = 0; i < warp_count_; ++i) {
+    Warp& warp = warps_[i];
+    unsigned lanes = std::min(32u, grid.threads - i * 32);
+    warp.alive = warp.ready = lanes == 32 ? 0xFFFFFFFFu : (1u << lanes) - 1;
+    warp.at_barrier = warp.waiting = warp.converging = 0;
+  }
+  ready_warps_ = warp_count_ == 32 ? 0xFFFFFFFFu : (1u << warp_count_) - 1;
+  alive_ = grid.threads;
+  arrived_ = 0;
+  polls_ = 0;
+  current_ = order_ == Order::reverse ? warp_count_ - 1 : 0;
+  std::fill_n(stack_pointer_, grid.threads + 1, nullptr);
+
+  if (!free_.empty() || add_fiber()) switch_stack(&main_, acquire(unsigned(pick())));
+}
+
+// After a failure fibers stand in the middle of threads that will not go on.
+void Worker::discard_fibers() {
+  free_.clear();
+  for (Thread* thread : stacks_.all()) free_.push_back({thread, prepare_stack(thread, fiber_main)});
+}
+
+void* Worker::place_shared(Thread* thread, Slot* slot) {
+  static std::mutex mutex;
+  static unsigned slots = 0;
+  unsigned id;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (slot->id == 0) __atomic_store_n(&slot->id, ++slots, __ATOMIC_RELAXED);
+    id = slot->id;
+  }
+  if (id >= entries_.size()) {
+    entries_.resize(std::max<size_t>(id + 1, entries_.size() * 2), SharedEntry{0, nullptr});
+    shared = entries_.data();
+    shared_entries = unsigned(entries_.size());
+  }
+  static_bytes = unsigned(align_up(static_bytes, slot->align) + slot->bytes);
+  if (static_bytes > 48 * 1024) {
+    fail(thread, cudaErrorInvalidValue, "static shared memory of " + std::to_string(static_bytes) + " bytes with " + slot->name + " (" +
+                                            site(slot->file, slot->line) + "): the limit is 49152");
+  }
+  if (static_bytes + grid_->dynamic_bytes > grid_->shared_limit) {
+    fail(thread, cudaErrorInvalidValue, std::to_string(grid_->dynamic_bytes) + " bytes of dynamic and " + std::to_string(static_bytes) +
+                                            " of static shared memory: the limit is " + std::to_string(grid_->shared_limit));
+  }
+  // At least 16: the compiler of a GPU places arrays so too, and programs rely on it.
+  size_t offset = align_up(window_used_, std::max<size_t>(slot->align, 16));
+  window_used_ = offset + slot->bytes + kGap;
+  if (window_used_ > kWindowBytes) {
+    fail(thread, cudaErrorInvalidValue, std::string("no room for shared variable ") + slot->name);
+  }
+  memset(window_ + offset, grid_->poison, slot->bytes);  // C15
+  entries_[id] = {generation, window_ + offset};
+  return window_ + offset;
+}
+
+void Worker::record(int code, std::string text) {
+  std::lock_guard<std::mutex> lock(grid_->mutex);
+  if (grid_->code == 0) {
+    grid_->code = code;
+    grid_->text = std::move(text);
+  }
+  grid_->stop = true;
+}
+
+void Worker::leave() {
+  void* unused;
+  switch_stack(&unused, main_);
+  __builtin_unreachable();
+}
+
+void Worker::fail(const Thread* thread, int code, const std::string& what) {
+  record(code, where(thread) + ": " + what);
+  leave();
+}
+
+std::string coordinates(unsigned x, unsigned y, unsigned z) {
+  return "(" + std::to_string(x) + ", " + std::to_string(y) + ", " + std::to_string(z) + ")";
+}
+
+std::string site(const char* file, int line) { return std::string(file) + ":" + std::to_string(line); }
+
+std::string Worker::where(const Thread* t) const {
+  return "block " + coordinates(block_idx.x, block_idx.y, block_idx.z) + ", thread " + coordinates(t->index.x, t->index.y, t->index.z);
+}
+
+std::string op_name(Op op) {
+  switch (op) {
+    case Op::syncthreads: return "__syncthreads()";
+    case Op::syncthreads_count: return "__syncthreads_count()";
+    case Op::syncthreads_and: return "__syncthreads_and()";
+    case Op::syncthreads_or: return "__syncthreads_or()";
+    case Op::syncwarp: return "__syncwarp()";
+    case Op::shuffle: return "__shfl*_sync()";
+    case Op::ballot: return "__ballot_sync()";
+    case Op::all: return "__all_sync()";
+    case Op::any: return "__any_sync()";
+    case Op::match_any: return "__match_any_sync()";
+    case Op::match_all: return "__match_all_sync()";
+    case Op::activemask: return "__activemask()";
+    default: return "__reduce_*_sync()";
+  }
+}
+
+namespace {
+Worker& worker_of(Thread* thread) { return *static_cast<Worker*>(thread->block); }
+}  // namespace
+
+// What headers call.
+void* shared_first(Thread* t, Slot* slot) { return worker_of(t).place_shared(t, slot); }
+void yield(Thread* t) { worker_of(t).yield(t); }
+
+void bad_width(int width, const char* file, int line) {
+  Thread* t = self();
+  worker_of(t).fail(t, cudaErrorLaunchFailure,
+                    "__shfl*_sync() (" + site(file, line) + "): width " + std::to_string(width) + " is not a power of two up to 32");
+}
+
+void trap(const char* what) {
+  if (active_worker() == nullptr) {
+    fprintf(stderr, "%s in host code\n", what);
+    abort();
+  }
+  Thread* t = self();
+  worker_of(t).fail(t, cudaErrorLaunchFailure, what);
+}
+
+void assert_failed(const char* expression, const char* file, int line, const char* function) {
+  if (active_worker() == nullptr) {
+    fprintf(stderr, "%s:%d: %s: Assertion `%s' failed.\n", file, line, function, expression);
+    abort();
+  }
+  Thread* t = self();
+  worker_of(t).fail(t, cudaErrorAssert, site(file, line) + ": assertion `" + expression + "` failed");
+}
+
+}  // namespace samebits

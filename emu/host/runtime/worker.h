@@ -1,0 +1,169 @@
+// One worker runs blocks one after the other on one core; its fibers are the threads of the block.
+#pragma once
+
+#include <setjmp.h>
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "fiber.h"
+#include "samebits/launch.h"
+#include "samebits/warp.h"
+
+namespace samebits {
+
+enum class Order { forward, reverse, shuffle };
+
+// A launch. Workers take block numbers from `next`.
+struct Grid {
+  Kernel* kernel;
+  void (*run)(void*);
+  void* closure;
+  dim3 grid, block;
+  unsigned threads;
+  size_t dynamic_bytes;
+  size_t shared_limit;  // for static and dynamic shared memory together
+  Order order;
+  uint64_t seed;
+  int poison;
+  double patience_ms;
+  uint64_t blocks;
+  std::atomic<uint64_t> next{0};
+  std::atomic<bool> stop{false};
+  std::mutex mutex;  // for the failure below
+  int code = 0;
+  std::string text;
+};
+
+struct Warp {
+  uint32_t alive;       // lanes that have not returned
+  uint32_t ready;       // of those, lanes that wait for nothing (the running one too)
+  uint32_t at_barrier;  // lanes in __syncthreads
+  uint32_t waiting;     // lanes in a collective; mask, op, value and source belong to it
+  uint32_t converging;  // lanes in __activemask
+  uint32_t mask[32];
+  Op op[32];
+  uint8_t source[32];
+  uint64_t value[32];
+  uint64_t result[32];
+};
+
+void fiber_main();
+
+class Worker : public BlockView {
+ public:
+  Worker();
+  ~Worker();
+  void run(Grid&, void (*after_block)(void*), void* context);  // until no block is left or the launch has failed
+
+  void barrier(Thread*, Op, int predicate, const char* file, int line);
+  void collective(Thread*, Op, unsigned source, unsigned mask, uint64_t value, const char* file, int line);
+  void yield(Thread*);
+  void* place_shared(Thread*, Slot*);
+  [[noreturn]] void fail(const Thread*, int code, const std::string& what);
+  std::string where(const Thread*) const;
+
+  // For the fault handler.
+  bool holds(uintptr_t stack_pointer) const { return stacks_.holds(stack_pointer); }
+  const Thread* running(uintptr_t stack_pointer) const { return thread_of(stack_pointer); }
+  sigjmp_buf fault;
+  int fault_signal = 0, fault_code = 0;
+  uintptr_t fault_address = 0, fault_stack = 0;
+
+ private:
+  friend void fiber_main();
+  void begin(Grid&);
+  void end();
+  bool run_next();
+  void run_block(uint64_t number);
+  bool add_fiber();
+  void* acquire(unsigned linear);  // a fiber for a thread that has not started: where to go on
+  int pick();
+  int pick_slow();
+  int pick_after(unsigned linear);
+  void go_to(Thread* from, unsigned next);
+  void block_on(Thread*, Warp&);  // its lane is no longer ready: run the others until it is again
+  void idle(Warp&);               // no lane of it is ready
+  bool complete(Warp&, unsigned lane);
+  void release_barrier();
+  void finish(Thread*);
+  void discard_fibers();
+  void record(int code, std::string text);
+  std::string deadlock() const;
+  void check_patience(Thread*);
+  [[noreturn]] void diverge(Thread*);
+  [[noreturn]] void foreign_mask(Thread*);
+  [[noreturn]] void leave();
+
+  Grid* grid_ = nullptr;
+  Order order_ = Order::forward;
+  Stacks stacks_;
+  std::vector<Fiber> free_;
+  void* main_ = nullptr;  // where run_block goes on
+  unsigned current_ = 0;  // warp of the thread that runs
+  uint32_t ready_warps_ = 0;
+  unsigned warp_count_ = 0;
+  unsigned alive_ = 0;
+  unsigned arrived_ = 0, predicates_ = 0;
+  Op barrier_op_ = Op::none;
+  const char* barrier_file_ = nullptr;
+  int barrier_line_ = 0;
+  unsigned barrier_first_ = 0;
+  uint64_t random_ = 0;
+  uint64_t polls_ = 0;  // since a thread of the block last reached a barrier's end, a warp operation's or its own
+  double polling_since_ = 0;
+  char* window_ = nullptr;  // shared memory of the block: dynamic, then static
+  size_t window_used_ = 0;
+  std::vector<SharedEntry> entries_;
+  unsigned most_static_ = 0;
+  void* stack_pointer_[1024 + 1] = {};  // of threads that wait; nullptr of those that have not started
+  Thread* fiber_of_[1024] = {};
+  Warp warps_[32] = {};
+};
+
+// Defined here because every barrier and warp operation goes through them.
+
+// The next thread, -1 if the block is finished. A warp goes on until none of its lanes can.
+inline int Worker::pick() {
+  if (__builtin_expect(order_ != Order::forward || ready_warps_ == 0, 0)) return pick_slow();
+  uint32_t lanes = warps_[current_].ready;
+  if (lanes == 0) {
+    current_ = unsigned(__builtin_ctz(ready_warps_));
+    lanes = warps_[current_].ready;
+  }
+  return int(current_ * 32 + unsigned(__builtin_ctz(lanes)));
+}
+
+inline void Worker::go_to(Thread* from, unsigned next) {
+  if (next == from->linear) return;
+  void* to = stack_pointer_[next];
+  if (__builtin_expect(to == nullptr, 0)) to = acquire(next);
+  // In forward order the thread after it comes next, and its stack is no longer in the first-level cache.
+  char* later = static_cast<char*>(stack_pointer_[next + 1]);
+  __builtin_prefetch(later);
+  __builtin_prefetch(later + 64);
+  __builtin_prefetch(thread_of(reinterpret_cast<uintptr_t>(later)));
+  switch_stack(&stack_pointer_[from->linear], to);
+}
+
+inline void Worker::block_on(Thread* thread, Warp& warp) {
+  if (warp.ready == 0) idle(warp);
+  go_to(thread, unsigned(pick()));
+}
+
+std::string site(const char* file, int line);
+std::string op_name(Op);
+std::string coordinates(unsigned x, unsigned y, unsigned z);
+uint64_t mix(uint64_t);
+uint64_t permute(uint64_t i, uint64_t n, uint64_t seed);
+
+Worker*& active_worker();  // of this OS thread, nullptr outside of a launch
+void catch_faults();       // SIGSEGV, SIGBUS and SIGFPE of device code end the launch, not the process
+void release_faults();
+void enter_fault_stack(Worker*);
+std::string describe_fault(const Worker&);
+int code_of_fault(const Worker&);
+
+}  // namespace samebits

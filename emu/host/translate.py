@@ -1,0 +1,113 @@
+"""Turns CUDA C++ into C++: launches, kernel definitions, shared variables and the qualifiers of functions and variables.
+
+Works on tokens of preprocessed text, so that whatever macros write is seen, and changes only what C++ cannot say; every line keeps its
+number. What is not modelled is a TranslationError with construct, file and line; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from emu.host import launches, shared
+from emu.host.source import Source, TranslationError
+from emu.host.tokens import Region, Token, regions, tokenize
+
+__all__ = ["TranslationError", "translate"]
+
+# Qualifiers that change nothing where every address space is the process's memory.
+_DROPPED = {"__device__", "__host__", "__constant__", "__managed__", "__grid_constant__", "__nv_pure__", "__inline_hint__"}
+_DROPPED_CALLS = {"__launch_bounds__", "__maxnreg__"}
+_SPECIFIERS = _DROPPED | {"static", "inline", "constexpr", "extern", "virtual", "explicit", "friend", "__inline__", "__inline"}
+_REFUSED = {
+    "asm": "inline asm",
+    "__asm__": "inline asm",
+    "__asm": "inline asm",
+    "__cluster_dims__": "__cluster_dims__",
+    "__block_size__": "__block_size__",
+}
+_NEED_PREPROCESSING = ("<<<", "__global__", "__shared__", "asm")
+
+
+def translate(source: str, path: str, verbatim: Callable[[Region], bool] = lambda region: region.system) -> str:
+    """Returns C++ for the preprocessed CUDA C++ `source` of the file `path`.
+
+    Regions for which `verbatim` is true, the compiler's own headers, are copied. Raises TranslationError.
+    """
+    tokens: list[Token] = []
+    for region in regions(source, path):
+        if not verbatim(region):
+            tokens.extend(tokenize(source, region))
+    text = _Translation(Source(source, tokens)).run()
+    if source.lstrip().startswith("#"):
+        return text
+    quoted = path.replace("\\", "\\\\").replace('"', '\\"')
+    return f'# 1 "{quoted}"\n{text}'
+
+
+class _Translation:
+    """One pass over the tokens."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.outside: set[str] = set()  # shared variables of namespace scope
+
+    def run(self) -> str:
+        source = self.source
+        done = -1  # tokens up to here belong to a declaration that was handled as a whole
+        for i, token in enumerate(source.tokens):
+            if token.kind == "directive":
+                _check_directive(token)
+            elif source.is_(i, "{"):
+                source.scopes.append(i)
+            elif source.is_(i, "}"):
+                source.scopes.pop()
+            elif source.is_(i, "<<<") and not source.is_(i - 1, "operator"):
+                launches.launch(source, i)
+            elif token.kind == "name" and i > done:
+                done = max(done, self._name(i))
+        return source.edited()
+
+    def _name(self, i: int) -> int:
+        """Handles the name at i and returns the last token that needs no further look."""
+        source, text = self.source, self.source.tokens[i].text
+        if text in self.outside and not (source.is_(i - 1, ".") or source.is_(i - 1, "->")):
+            source.replace(i, i, f"samebits_shared_{text}()")
+        elif not text.startswith("__") and text != "asm":
+            return i
+        elif text in _REFUSED:
+            raise source.error(i, _REFUSED[text])
+        elif text in _DROPPED:
+            source.replace(i, i, "")
+        elif text == "__global__":
+            launches.kernel(source, i)
+        elif text == "__shared__":
+            return shared.declaration(source, i, self.outside, _DROPPED)
+        elif text in _DROPPED_CALLS:
+            last = source.match[i + 1] if source.is_(i + 1, "(") else i
+            source.replace(i, last, "")
+            return last
+        elif text == "__forceinline__":
+            source.replace(i, i, ("" if self._is_inline(i) else "inline ") + "__attribute__((always_inline))")
+        elif text == "__noinline__" and not (source.is_(i - 1, "(") or source.is_(i - 1, ",")):
+            source.replace(i, i, "__attribute__((noinline))")
+        elif text == "__align__" and source.is_(i + 1, "("):
+            source.replace(i, i, "__attribute__((aligned")
+            source.insert_after(source.match[i + 1], "))")
+        return i
+
+    def _is_inline(self, i: int) -> bool:
+        """Whether the specifiers around i say inline already: saying it twice is an error."""
+        tokens = self.source.tokens
+        for step in (-1, 1):
+            j = i + step
+            while 0 <= j < len(tokens) and tokens[j].text in _SPECIFIERS:
+                if "inline" in tokens[j].text:
+                    return True
+                j += step
+        return False
+
+
+def _check_directive(token: Token) -> None:
+    words = token.text.lstrip(" \t#").split(None, 1)
+    if words[:1] == ["define"] and any(word in token.text for word in _NEED_PREPROCESSING):
+        raise TranslationError("#define of a CUDA construct", token.file, token.line, "the text must be preprocessed first")

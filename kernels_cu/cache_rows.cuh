@@ -1,0 +1,107 @@
+// Writes rows of K and V [n, g, d] to slots of paged caches in which the elements of a head lie together, whatever the order of pages, places
+// in a page and heads: the device code of reshape_and_cache_flash and store_kvcache.
+#pragma once
+
+#include <cstdint>
+
+#include "access.cuh"
+#include "pack.cuh"
+#include "row_tiles.cuh"
+
+namespace sb {
+
+/// K or V: its rows, its cache, and its scales (null where C is T).
+template <typename T, typename C>
+struct CacheRows {
+    const T* rows;
+    int64_t row, head;  // strides of `rows`
+    C* cache;
+    int64_t page, place, cache_head;  // strides of `cache`: pages, places in a page, heads
+    const float* scale;
+    int64_t scales;
+};
+
+template <typename T, typename C, typename Index>
+struct CacheWrite {
+    CacheRows<T, C> k, v;
+    const Index* slots;  // [m]; negative: a padding row
+    int64_t m, g, d, page;
+};
+
+/// A block's tile of K or of V; N elements of a head are one piece.
+template <int N, typename T, typename C, typename Index>
+__device__ __forceinline__ void write_cache_tile(const CacheRows<T, C>& side, const CacheWrite<T, C, Index>& write, const RowTiles& tiles) {
+    const int64_t piece = tiles.piece();
+    if (piece >= tiles.pieces) return;
+    const unsigned in_head = static_cast<unsigned>(write.d) / N;  // a row has less than 2^31 elements (SPEC)
+    const unsigned head = static_cast<unsigned>(piece) / in_head;
+    const int64_t i = static_cast<int64_t>(static_cast<unsigned>(piece) - head * in_head) * N;
+    const T* from = side.rows + head * side.head + i;
+    C* to = side.cache + head * side.cache_head + i;
+    const float scale = side.scale == nullptr ? 0.0f : side.scale[side.scales == 1 ? 0 : head];
+
+    Pack<T, N> held[kInFlight];
+    int64_t slot[kInFlight];
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {  // a row is read before its slot is known: a padding row that exists in vain
+        const int64_t row = tiles.first_row() + tiles.row_in_tile(u);
+        slot[u] = -1;
+        if (row < write.m) {
+            slot[u] = static_cast<int64_t>(write.slots[row]);  // C16
+            held[u] = load_pack<N>(from + row * side.row);
+        }
+    }
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+        if (slot[u] < 0) continue;
+        const int64_t page = slot[u] / write.page;
+        const int64_t place = slot[u] - page * write.page;
+        store_pack<N>(to + page * side.page + place * side.place, stored<N, C, T>(held[u], scale));
+    }
+}
+
+template <int N, typename T, typename C, typename Index>
+__global__ void __launch_bounds__(kTileThreads) write_cache_rows(const CacheWrite<T, C, Index> write, const RowTiles tiles) {
+    if (blockIdx.y == 0) {
+        write_cache_tile<N>(write.k, write, tiles);
+    } else {
+        write_cache_tile<N>(write.v, write, tiles);
+    }
+}
+
+/// Launches with pieces of N elements, or of the most that are not more than `elements`. Returns a CUDA error code.
+template <int N, typename T, typename C, typename Index>
+int launch_cache_write(const CacheWrite<T, C, Index>& write, int elements, void* stream) {
+    if constexpr (N > 1) {
+        if (elements < N) return launch_cache_write<N / 2>(write, elements, stream);
+    }
+    const RowTiles tiles = RowTiles::cut(write.m, write.g * write.d / N);
+    write_cache_rows<N><<<dim3(tiles.blocks(), 2), kTileThreads, 0, static_cast<cudaStream_t>(stream)>>>(write, tiles);
+    return static_cast<int>(cudaGetLastError());
+}
+
+/// Writes m rows. `n` rows and `pages` pages exist (one of either has no stride). Returns a CUDA error code.
+template <typename T, typename C, typename Index>
+int write_cache(CacheWrite<T, C, Index> write, int64_t n, int64_t pages, void* stream) {
+    if (write.m == 0) return 0;  // an empty grid cannot be launched
+    const auto dense = [&](const CacheRows<T, C>& side) {
+        return (write.g == 1 || (side.head == write.d && side.cache_head == write.d)) && side.scales <= 1;
+    };
+    if (dense(write.k) && dense(write.v)) {  // the heads of a row are one: wider accesses where a head allows none
+        write.d *= write.g;
+        write.g = 1;
+    }
+    constexpr int64_t kRow = sizeof(T), kCache = sizeof(C);
+    const auto rows = [&](const CacheRows<T, C>& side) {
+        return alignment_of(side.rows, n, side.row * kRow) | alignment_of(side.rows, write.g, side.head * kRow);
+    };
+    const auto caches = [&](const CacheRows<T, C>& side) {
+        return alignment_of(side.cache, pages, side.page * kCache) | alignment_of(side.cache, write.page, side.place * kCache) |
+               alignment_of(side.cache, write.g, side.cache_head * kCache);
+    };
+    const int read = widest_access(rows(write.k) | rows(write.v) | static_cast<uint64_t>(write.d * kRow)) / static_cast<int>(kRow);
+    const int written = widest_access(caches(write.k) | caches(write.v) | static_cast<uint64_t>(write.d * kCache)) / static_cast<int>(kCache);
+    return launch_cache_write<16 / kRow>(write, read < written ? read : written, stream);
+}
+
+}  // namespace sb

@@ -1,0 +1,167 @@
+"""What paged_attention_v1 and paged_attention_v2 declare in common, their workspace, and the choice between them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyref import checks, contract
+from pyref.classic import PARTITION, WARPS, X_BYTES, Mapping
+from pyref.spec import Array, Call, Scalar, Tensor, itemsize
+
+MAX_SHARED_BYTES = 232_448
+"""Shared memory of one block: 227 KiB, the most that any of the supported devices has."""
+MAX_GRID_Z = 65_535
+
+DTYPES = {"T": ("f32", "f16", "bf16")}
+CONSTANTS = {"SB_T": "T", "SB_D": "d", "SB_PAGE": "page"}
+DERIVED = {"x": lambda call: X_BYTES // itemsize(call.dtypes["T"])}
+
+
+def partitions(max_seq_len: int) -> int:
+    """Partitions of 512 tokens that ``max_seq_len`` tokens take, at least 1."""
+    return max(-(-max_seq_len // PARTITION), 1)
+
+
+def arguments(*, workspace: bool = False) -> dict[str, Tensor | Scalar]:
+    """The arguments of both kernels, in the order of the C parameter struct; with the workspace of paged_attention_v2."""
+    return {
+        "out": Tensor("n h | d", "T", "attention output", role="out"),
+        "q": Tensor("n h | d", "T", "one query token a sequence"),
+        "k_cache": Tensor("pages g | d/x page x", "T", "keys; x elements of a token lie together", align=16),
+        "v_cache": Tensor("pages g | d page", "T", "values; the tokens of a page lie together", align=16),
+        "block_tables": Tensor("n | max_pages", "i32", "pages of each sequence; entries past its length are not read"),
+        "seq_lens": Tensor("n", "i32", "tokens of each sequence"),
+        "alibi_slopes": Tensor("h", "f32", "ALiBi: slope * (t - (len - 1)) is added to the scaled logit", optional=True),
+        "lse": Tensor("n h |", "f32", "natural log-sum-exp of the logits; -inf for a sequence without tokens", role="out", optional=True),
+        **(_WORKSPACE if workspace else {}),
+        "scale": Scalar("f32", "factor of q . k"),
+        "scale2": Scalar("f32", "scale to base 2 (C12)", default=lambda call: contract.scale2(call["scale"]), computed=True),
+        "max_seq_len": Scalar("i64", "no sequence is longer", default=lambda call: call.axes["max_pages"] * call.axes["page"]),
+    }
+
+
+_WORKSPACE = {
+    "tmp_out": Tensor("n h parts | d", "f32", "a of every partition of 512 tokens, unnormalised", role="out"),
+    "exp_sums": Tensor("n h parts", "f32", "l of every partition", role="out"),
+    "max_logits": Tensor("n h parts", "f32", "m of every partition: an integral maximum to base 2", role="out"),
+}
+
+
+# -- checks: shapes and limits --
+
+
+def _check_head_size(call: Call) -> None:
+    d = call.axes["d"]
+    if d % 8 or not 8 <= d <= 512:
+        raise call.error(ValueError, "q", f"axis d: got {d}, expected a multiple of 8 from 8 to 512")
+
+
+def _check_page_size(call: Call) -> None:
+    page, d = call.axes["page"], call.axes["d"]
+    if page not in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+        raise call.error(ValueError, "k_cache", f"axis page: got {page}, expected a power of two from 1 to 256")
+    lanes = Mapping(d, page, call["q"].itemsize)
+    if d % lanes.span:
+        text = f"axis d: got {d} (from q), expected a multiple of {lanes.span}: at page {page}, {lanes.group} lanes share a token (C14)"
+        raise call.error(ValueError, "k_cache", text)
+
+
+def _check_heads(call: Call) -> None:
+    h, g = call.axes["h"], call.axes["g"]
+    if g < 1 or h % g:
+        raise call.error(ValueError, "q", f"axis h: got {h}, expected a multiple of g = {g} (from k_cache), and g at least 1")
+    if h > checks.GRID_X:
+        raise call.error(ValueError, "q", f"axis h: got {h}, expected at most {checks.GRID_X}: a grid has no more blocks along x")
+
+
+def _check_max_seq_len(call: Call) -> None:
+    longest, pages, page = call["max_seq_len"], call.axes["max_pages"], call.axes["page"]
+    if not 0 <= longest <= pages * page:
+        text = f"got {longest}, expected 0 to {pages * page}: max_pages {pages} (from block_tables) times page {page} (from k_cache)"
+        raise call.error(ValueError, "max_seq_len", text)
+
+
+def _check_memory(call: Call) -> None:
+    written = [name for name in call.kernel.outputs if call[name] is not None]
+    for i, name in enumerate(written):
+        checks.separate(call, name, [other for other in call.kernel.tensors if other not in written[: i + 1]])
+
+
+CHECKS = (_check_head_size, _check_page_size, _check_heads, _check_max_seq_len, _check_memory)
+
+
+def shared_bytes(d: int, max_seq_len: int) -> int:
+    """Shared memory of a block of paged_attention_v1: q, four warps' sums, eight partial results and a logit a token, in binary32."""
+    return 4 * (d + WARPS * d + 2 * WARPS + max_seq_len)
+
+
+def check_shared_memory(call: Call) -> None:
+    """paged_attention_v1 keeps every logit in shared memory."""
+    got = shared_bytes(call.axes["d"], call["max_seq_len"])
+    if got > MAX_SHARED_BYTES:
+        longest = call["max_seq_len"] - (got - MAX_SHARED_BYTES) // 4
+        text = f"got {call['max_seq_len']}, expected at most {longest}: {got} bytes of shared memory, a block has {MAX_SHARED_BYTES}"
+        raise call.error(ValueError, "max_seq_len", f"{text}; use paged_attention_v2")
+
+
+def check_workspace(call: Call) -> None:
+    """paged_attention_v2 has a block, and a place in the workspace, for every partition."""
+    parts, needed = call.axes["parts"], partitions(call["max_seq_len"])
+    if needed > MAX_GRID_Z:
+        limit = MAX_GRID_Z * PARTITION
+        text = f"got {call['max_seq_len']}, expected at most {limit}: {needed} partitions, a grid has {MAX_GRID_Z} blocks along z"
+        raise call.error(ValueError, "max_seq_len", text)
+    if parts < needed:
+        text = f"axis parts: got {parts}, expected at least {needed}: {PARTITION} tokens each of {call['max_seq_len']} (max_seq_len)"
+        raise call.error(ValueError, "tmp_out", text)
+
+
+# -- checks that read arrays (checked=True) --
+
+
+def _check_lengths(call: Call) -> None:
+    lengths, longest = call["seq_lens"], call["max_seq_len"]
+    wrong = np.flatnonzero((lengths < 0) | (lengths > longest))
+    if wrong.size:
+        raise call.error(ValueError, "seq_lens", f"[{wrong[0]}]: got {lengths[wrong[0]]}, expected 0 to {longest} (max_seq_len)")
+
+
+def _check_block_ids(call: Call) -> None:
+    tables, pages = call["block_tables"], call.axes["pages"]
+    used = np.arange(call.axes["max_pages"]) * call.axes["page"] < call["seq_lens"][:, None]
+    wrong = np.argwhere(used & ((tables < 0) | (tables >= pages)))
+    if wrong.size:
+        n, i = wrong[0]
+        raise call.error(ValueError, "block_tables", f"[{n}, {i}]: got {tables[n, i]}, expected 0 to {pages - 1} (pages from k_cache)")
+
+
+VALUES = (_check_lengths, _check_block_ids)
+
+
+# -- what callers use --
+
+
+def work(call: Call) -> int:
+    """Steps: two for every head dimension of every token and head, and what every block does besides."""
+    tokens = int(np.maximum(call["seq_lens"], 0).sum(dtype=np.int64))
+    h, n, d = call.axes["h"], call.axes["n"], call.axes["d"]
+    return h * (2 * tokens * d + 8 * 128 * n)
+
+
+def choose_version(num_seqs: int, num_heads: int, max_seq_len: int) -> int:
+    """1 or 2: the kernel that the classic heuristic takes. It can change speed, never bytes (C14).
+
+    Version 1 up to 8,192 tokens, if that is one partition or if there are more than 512 blocks (sequences times heads); else version
+    2, which spreads a long sequence over many blocks. Source: the serving code around the classic kernels (vLLM).
+    """
+    return 1 if max_seq_len <= 8192 and (partitions(max_seq_len) == 1 or num_seqs * num_heads > 512) else 2
+
+
+def workspace(num_seqs: int, num_heads: int, head_size: int, max_seq_len: int) -> dict[str, Array]:
+    """Uninitialised arrays tmp_out, exp_sums and max_logits for paged_attention_v2, by argument name."""
+    shape = (num_seqs, num_heads, partitions(max_seq_len))
+    return {
+        "tmp_out": np.empty((*shape, head_size), np.float32),
+        "exp_sums": np.empty(shape, np.float32),
+        "max_logits": np.empty(shape, np.float32),
+    }

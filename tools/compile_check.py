@@ -1,0 +1,226 @@
+"""``samebits compile-check``: builds what the cases use with nvcc, without a GPU, and reads what came out.
+
+Every specialisation that a case names is built for sm_90, one per kernel and dtype for all architectures (``--all``: every one for
+all), and one per kernel and dtype by every further toolkit. It fails where a build fails, where the PTX holds an instruction that the
+contract forbids or depends on -fmad, and where registers spill. Results are cached under a key of sources, flags, compiler and the
+text of the check itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kernels_cu import build
+from pyref.spec import Kernel
+from tools import cases, ptx, toolkit
+from tools.toolkit import Inspection, Toolkit
+
+MAIN = "sm_90"
+ARCHES = ("sm_75", "sm_80", "sm_86", "sm_89", MAIN, "sm_100", "sm_120")
+#: Up to this head size nothing may spill.
+SPILL_FREE = 256
+#: Seconds of one build above which a line says so; never a failure, since a busy machine is slow too.
+SLOW = 5.0
+INSTALL = "install a CUDA toolkit (nvcc on the path, or $NVCC), or its wheels: pip install -e '.[cuda]'"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One build: a specialisation (``constants``) of a kernel for one architecture by one toolkit."""
+
+    stem: str
+    constants: Mapping[str, str]
+    arch: str
+    toolkit: Toolkit
+
+
+# -- what is built -------------------------------------------------------------------------------------------------------------------
+
+
+def specialisations(stem: str) -> list[dict[str, str]]:
+    """The constants of every specialisation that a case of the kernel uses; the most used first."""
+    kernel = cases.kernel(stem)
+    counts = collections.Counter(tuple(kernel.constants_of(case.dtypes, case.shape).items()) for case in cases.cases(stem))
+    return [dict(constants) for constants, _ in counts.most_common()]
+
+
+def representatives(stem: str, found: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """One specialisation for every dtype: those of ``found`` that bring a dtype which none before them had in its place."""
+    kernel = cases.kernel(stem)
+    macros = [macro for macro, symbol in kernel.constants.items() if symbol in kernel.dtypes]
+    chosen: list[Mapping[str, str]] = []
+    seen: set[tuple[str, str]] = set()
+    for constants in found:
+        dtypes = {(macro, constants[macro]) for macro in macros}
+        if not chosen or dtypes - seen:
+            chosen.append(constants)
+            seen |= dtypes
+    return chosen
+
+
+def plan(stems: Iterable[str], tools: Sequence[Toolkit], everything: bool) -> tuple[list[Job], list[str]]:
+    """The builds to do, and the architectures for which no toolkit here compiles."""
+    able = {arch: next((tool for tool in tools if arch in tool.arches), None) for arch in ARCHES}
+    jobs = []
+    for stem in stems:
+        every = specialisations(stem)
+        few = representatives(stem, every)
+        for arch, tool in able.items():
+            if tool:
+                jobs += [Job(stem, constants, arch, tool) for constants in (every if everything or arch == MAIN else few)]
+        jobs += [Job(stem, constants, MAIN, tool) for tool in tools if tool is not able[MAIN] and MAIN in tool.arches for constants in few]
+    return jobs, [arch for arch, tool in able.items() if tool is None]
+
+
+def check(job: Job) -> Inspection:
+    """Builds and inspects a specialisation; a build that was inspected before comes from the cache, one that fails is a finding."""
+    kernel = cases.kernel(job.stem)
+
+    def make(out: Path) -> None:
+        unit = out.with_name(f"{job.stem}.cu")
+        unit.write_text(build.wrapper(kernel))
+        out.write_text(json.dumps(asdict(toolkit.inspect(job.toolkit.nvcc, unit, job.constants, job.arch, out.parent))))
+
+    sources = [file.name + "\0" + file.read_text() for file in build.sources(build.source(job.stem))]
+    own = [Path(module.__file__ or "").read_text() for module in (toolkit, ptx)]
+    constants = [f"{name}={value}" for name, value in sorted(job.constants.items())]
+    key = [job.toolkit.version, job.arch, *build.NVCC_FLAGS, *sources, kernel.layout_asserts(), *constants, *own]
+    try:
+        data = json.loads(build.cached(key, f"{job.stem}.json", make).read_text())
+    except build.BuildError as error:
+        return Inspection(0.0, findings=[ptx.Finding(f"{job.stem}.cu", "does not compile", str(error))])
+    entries = [ptx.Usage(**entry) for entry in data["entries"]]
+    findings = [ptx.Finding(**finding) for finding in data["findings"]] + list(_spills(kernel, job.constants, entries))
+    return Inspection(data["seconds"], entries, findings, data["warnings"])
+
+
+def _spills(kernel: Kernel, constants: Mapping[str, str], entries: Iterable[ptx.Usage]) -> Iterator[ptx.Finding]:
+    size = next((int(constants[macro]) for macro, axis in kernel.constants.items() if axis == "d"), 0)
+    for entry in entries:
+        if size <= SPILL_FREE and (entry.spill_stores or entry.spill_loads):
+            detail = f"{entry.spill_stores} bytes stored, {entry.spill_loads} loaded, {entry.registers} registers"
+            yield ptx.Finding(ptx.short_name(entry.entry), f"registers spill (head sizes up to {SPILL_FREE} must not)", detail)
+
+
+# -- the command ---------------------------------------------------------------------------------------------------------------------
+
+
+def describe(constants: Mapping[str, str]) -> str:
+    """Constants as people read them: "T=f16 D=128"."""
+    return " ".join(f"{name.removeprefix('SB_')}={value.removeprefix('sb::')}" for name, value in constants.items()) or "-"
+
+
+def table(results: Iterable[tuple[Job, Inspection]]) -> Table:
+    """Kernel entry x specialisation: registers for every architecture (and further toolkit); of the rest the most over them."""
+    rows: dict[tuple[str, str, str], dict[str, tuple[ptx.Usage, float]]] = collections.defaultdict(dict)
+    main = ""
+    for job, inspection in results:
+        main = main or job.toolkit.version
+        column = job.arch.removeprefix("sm_") + (f"\n{job.toolkit.version}" if job.toolkit.version != main else "")
+        for entry in inspection.entries:
+            name = (job.stem, ptx.short_name(entry.entry), describe(job.constants))
+            rows[name][column] = (entry, inspection.seconds)
+    every = {column for found in rows.values() for column in found}
+    columns = sorted(every, key=lambda column: (column.partition("\n")[2], int(column.split()[0])))
+    view = Table("kernel", "entry", "specialisation", title="registers a thread by architecture; bytes of spills, stack, shared memory")
+    for name in (*columns, "spills\nst/ld", "stack", "shared", "seconds"):
+        view.add_column(name, justify="right")
+    for name, found in sorted(rows.items(), key=lambda row: _by_numbers(" ".join(row[0]))):
+        entries = [entry for entry, _ in found.values()]
+        most = [str(max(getattr(entry, field) for entry in entries)) for field in ("spill_stores", "spill_loads", "stack", "shared")]
+        registers = [str(found[column][0].registers) if column in found else "-" for column in columns]
+        view.add_row(*name, *registers, "/".join(most[:2]), *most[2:], f"{max(seconds for _, seconds in found.values()):.1f}")
+    return view
+
+
+def _by_numbers(text: str) -> list[tuple[int, str]]:
+    """A key that sorts 32 before 128."""
+    return [(int(digits or 0), other) for digits, other in re.findall(r"(\d+)|(\D+)", text)]
+
+
+def problems(results: Iterable[tuple[Job, Inspection]]) -> list[str]:
+    """One line for everything found at one place for one reason, with how many builds have it and the first of them."""
+    groups: dict[tuple[str, str, str], list[tuple[Job, str]]] = collections.defaultdict(list)
+    for job, inspection in results:
+        for finding in inspection.findings:
+            groups[job.stem, finding.place, finding.rule].append((job, finding.detail))
+    lines = []
+    for (stem, place, rule), found in groups.items():
+        job, detail = found[0]
+        builds = len({(each.arch, each.toolkit.version, describe(each.constants)) for each, _ in found})
+        where = f"{describe(job.constants)} {job.arch}, nvcc {job.toolkit.version}"
+        lines.append(f"{stem}: {place}: {rule}: {detail} ({where}{f' and {builds - 1} more builds' if builds > 1 else ''})")
+    return lines
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("stem", nargs="*", help="kernels (default: all)")
+    parser.add_argument("--all", action="store_true", help="every specialisation for every architecture")
+    parser.add_argument("--nvcc", action="append", default=[], metavar="PATH", help="an nvcc (repeatable; the first is the main one)")
+    parser.add_argument("--json", type=Path, help="write all results as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command. Exit code 0 only if everything was built and nothing was found."""
+    console = Console(width=None if sys.stdout.isatty() else 170)
+    unknown = sorted(set(args.stem) - set(cases.stems()))
+    if unknown:
+        raise ValueError(f"no kernel {unknown[0]!r}; there are {', '.join(cases.stems())}")
+    tools = toolkit.toolkits(args.nvcc)
+    if not tools:
+        console.print(f"FAILED: not run: no nvcc: {INSTALL}", markup=False, soft_wrap=True)
+        return 1
+    jobs, absent = plan(args.stem or cases.stems(), tools, args.all)
+    results: list[tuple[Job, Inspection]] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        bar = progress.add_task("builds", total=len(jobs))
+        try:
+            for job, inspection in zip(jobs, pool.map(check, jobs), strict=True):
+                results.append((job, inspection))
+                progress.advance(bar)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return _report(console, args, tools, results, absent)
+
+
+def _report(
+    console: Console, args: argparse.Namespace, tools: Sequence[Toolkit], results: list[tuple[Job, Inspection]], absent: Sequence[str]
+) -> int:
+    console.print(table(results))
+    if args.json:
+        rows = [
+            {"kernel": job.stem, "constants": dict(job.constants), "arch": job.arch, "toolkit": job.toolkit.version, **asdict(inspection)}
+            for job, inspection in results
+        ]
+        args.json.write_text(json.dumps(rows, indent=1) + "\n")
+    slow = sorted((inspection.seconds, f"{job.stem} {describe(job.constants)} {job.arch}") for job, inspection in results)[::-1]
+    late = [name for seconds, name in slow if seconds > SLOW]
+    if late:
+        console.print(f"slow: {len(late)} builds took more than {SLOW:g} s, the longest {slow[0][0]:.1f} s: {late[0]}", markup=False)
+    for warning in sorted({warning for _, inspection in results for warning in inspection.warnings}):
+        console.print(warning, markup=False, soft_wrap=True)
+    found = problems(results) + [f"{arch}: not built: no toolkit here compiles for it" for arch in absent]
+    found += [] if results else ["nothing was built"]
+    for line in found:
+        console.print(line, markup=False, soft_wrap=True)
+    versions = ", ".join(tool.version for tool in tools)
+    second = "" if len(tools) > 1 else f"; second toolkit: not run, {tools[0].version} alone was found"
+    console.print(f"{len(results)} builds by nvcc {versions}{second}", markup=False, soft_wrap=True)
+    console.print(f"FAILED: {len(found)} problems" if found else "nothing forbidden, nothing spilled", markup=False)
+    return 1 if found else 0
