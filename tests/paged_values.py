@@ -1,6 +1,7 @@
 """Values that once broke a draft of the contract, or that would show a fault of their own kind.
 
-Each function changes q [n, h, d], k and v [tokens, g, d] (binary32) in place. ``t`` [tokens]: a token's number in its sequence; ``length`` [tokens]: that sequence's length.
+Each function changes q [n, h, d], k and v [tokens, g, d] (binary32) in place. ``t`` [tokens]: a token's number in its sequence;
+``length`` [tokens]: that sequence's length.
 """
 
 from __future__ import annotations

@@ -213,12 +213,11 @@ def test_zeros_and_underflow() -> None:
     assert bits_are(of("f16-below-one", V2)["max_logits"], 0)
     assert (of("f16-zero-k", V2)["exp_sums"][:, :, 0] == [[17], [35]]).all()
     sums = of("f32-least-weights", V2)["tmp_out"]
-    assert bits_are(sums, 0x80000000) or ((sums < 0) & (sums > -(2.0**-126))).any(), "products underflow"
+    assert ((sums < 0) & (sums > -(2.0**-126))).any(), "products underflow"
     tiny = of("f32-tiny-v")["out"]
     assert (np.abs(tiny) < 2.0**-110).all()
     assert (tiny != 0).all()
-    logits = of("f16-huge", V2)["max_logits"]
-    assert (logits > 2.0**32).all()
+    assert (of("f16-huge", V2)["max_logits"][1] > 2.0**32).all()
 
 
 # -- what callers use, and wide indices --

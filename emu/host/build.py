@@ -120,8 +120,10 @@ def runtime_library(compiler: str | None = None, folder: Path | None = None) -> 
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
         named = f"-Wl,-install_name,@rpath/{library.name}" if sys.platform == "darwin" else f"-Wl,-Bsymbolic,-soname,{library.name}"
-        options = ["-x", "none", "-pthread", named]
-        link([compiler, *flags(compiler), f"-I{INCLUDE_DIR}", "-x", "c++", str(RUNTIME_DIR / "runtime.cpp"), *options], library)
+        # A distribution's hardening takes switches of stacks and jumps between them for attacks.
+        plain = ["-U_FORTIFY_SOURCE", *(["-fcf-protection=none"] if os.uname().machine == "x86_64" else [])]
+        command = [compiler, *flags(compiler), *plain, f"-I{INCLUDE_DIR}", "-x", "c++", str(RUNTIME_DIR / "runtime.cpp"), "-x", "none"]
+        link([*command, "-pthread", named], library)
     return library
 
 
