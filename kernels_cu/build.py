@@ -133,7 +133,10 @@ def host_library(kernel: Kernel, constants: Mapping[str, str]) -> Path:
 
     def make(out: Path) -> None:
         options = {"defines": dict(constants), "include_dirs": [SOURCES], "footer": kernel.layout_asserts(), "runtime_dir": cache_folder()}
-        host.build(source(kernel.stem), out=out, **options)
+        try:
+            host.build(source(kernel.stem), out=out, **options)
+        except (host.BuildError, host.TranslationError) as error:
+            raise BuildError(str(error)) from error
 
     return cached([host.fingerprint(), *_texts(kernel, constants)], f"{kernel.stem}.so", make)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 POISON = 0xFF
 SENTINEL = 0xA5
-GUARD = 512  # bytes on both sides; a multiple of every vector size
+GUARD = 16384  # bytes on both sides; a multiple of every vector size
 _ALIGN = 256  # as cudaMalloc aligns
 
 

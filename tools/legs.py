@@ -84,8 +84,11 @@ class Sim:
     def run(self, call: Call, regions: Mapping[str, Region]) -> None:
         from emu import simt
 
-        with simt.running(order=self.order):
-            importlib.import_module(f"emu.{call.kernel.stem}").launch(call)
+        try:
+            with simt.running(check=True, order=self.order):
+                importlib.import_module(f"emu.{call.kernel.stem}").launch(call)
+        except simt.SimtError as error:
+            raise LegError(f"{self.name}: {call.kernel.stem}: {error}") from error
 
 
 class Host:

@@ -1,0 +1,66 @@
+"""Copies pages of one cache to pages of another, each on the device or in host memory: the definition. It serves swapping out and in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyref import checks
+from pyref.cache_write import bits
+from pyref.copy_blocks import outside, repeated
+from pyref.spec import Call, Kernel, Tensor, itemsize, reference
+
+
+def _shapes(call: Call) -> None:
+    checks.at_least_one(call, "src", "w")
+
+
+def _memory(call: Call) -> None:
+    checks.separate(call, "dst", ("src", "pairs"))
+
+
+def _pairs(call: Call) -> None:
+    outside(call, 0, call.axes["pages_src"], "src")
+    outside(call, 1, call.axes["pages_dst"], "dst")
+    repeated(call)
+
+
+SPEC = Kernel(
+    stem="swap_blocks",
+    does="copies pages of one cache to pages of another, bit for bit; each cache may lie on the device or in host memory",
+    args={
+        "src": Tensor("pages_src | w", "T", "the cache that is read, all of a page as one axis"),
+        "dst": Tensor("pages_dst | w", "T", "the cache that is written: only pages that are named", role="inout"),
+        "pairs": Tensor("m 2", "i64", "from page and to page; no page is written twice"),
+    },
+    dtypes={"T": ("f32", "f16", "bf16", "e4m3", "e5m2")},
+    constants={"SB_T": "T"},
+    checks=(_shapes, _memory),
+    values=(_pairs,),
+    work=lambda call: call.axes["m"] * (call.axes["w"] * itemsize(call.dtypes["T"]) // 64 + 10),
+)
+
+
+def runs(pairs: np.ndarray, dense: bool) -> list[tuple[int, int, int]]:
+    """(from, to, count) of the copies: pairs in ascending order; where nothing lies between pages, those that follow each other are one."""
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    ordered = pairs[order]
+    follows = dense & (np.diff(ordered, axis=0) == 1).all(1)
+    begins = np.flatnonzero(np.concatenate([[True], ~follows])[: len(ordered)])
+    counts = np.diff(np.append(begins, len(ordered)))
+    return [(int(ordered[at, 0]), int(ordered[at, 1]), int(count)) for at, count in zip(begins, counts, strict=True)]
+
+
+@reference(SPEC)
+def run(call: Call) -> None:
+    """Copies page ``pairs[i, 0]`` of ``src`` to page ``pairs[i, 1]`` of ``dst``, for every i.
+
+    src: [pages_src, w], dst: [pages_dst, w], f32, f16, bf16, e4m3 or e5m2, pages dense, their strides free (a cache of more axes is
+    reshaped by the caller; w is the number of elements of a page); pairs: [m, 2], int64. Every bit is kept. On a GPU each of the three may
+    lie on the device or in host memory; the call waits for the stream's earlier work, reads the pairs, and leaves the copies to the stream.
+
+    Returns dst, which is the array given. Raises TypeError or ValueError before anything is written: shapes, dtypes, strides, a dst that
+    overlaps src or the pairs; with ``checked`` also pages outside the caches and pages that are written twice. Without it, what those do is
+    not defined.
+    """
+    pairs = call["pairs"]
+    bits(call["dst"])[pairs[:, 1]] = bits(call["src"])[pairs[:, 0]]

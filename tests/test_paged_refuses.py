@@ -1,0 +1,188 @@
+"""Bad input of paged_attention_v1 and _v2: every fault is an error that names it, before any buffer is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyref import classic_spec, paged_attention_v1, paged_attention_v2
+from pyref.spec import DTYPES
+from tests import harness
+from tests.paged_inputs import case, inputs
+from tools import cases
+from tools.arena import Region, place, sentinel
+
+V1, V2 = STEMS = ("paged_attention_v1", "paged_attention_v2")
+F16, F32, BF16, E4M3, I32 = (DTYPES[name][0] for name in ("f16", "f32", "bf16", "e4m3", "i32"))
+GOOD = case("good", "n 3, h 4, g 2, d 32, page 8, 3 columns of the table, 8 pages", h=4, g=2, d=32, page=8, lens=(9, 0, 16), slopes="classic")
+PAGES, COLUMNS = 7, 3
+Change = dict[str, Any]
+Bad = tuple[str, Change, type[Exception], tuple[str, ...]]
+
+
+def zeros(*shape: int, dtype: np.dtype = F16, **layout: Any) -> Region:
+    """A placed array of zeros."""
+    return place(np.zeros(shape, dtype), **layout)
+
+
+def shifted(shape: tuple[int, ...], elements: int) -> Region:
+    """An array that begins so many elements after an aligned address."""
+    return place(np.zeros(shape, F16), offset=elements)
+
+
+def gap(shape: tuple[int, ...], axis: int, more: int) -> Region:
+    """An array whose parent has ``more`` elements along its last axis: the strides of the axes before it grow by that much."""
+    whole = place(np.zeros((*shape[:axis], int(np.prod(shape[axis:])) + more), F16))
+    inner = np.cumprod((1, *shape[:axis:-1]))[::-1] * F16.itemsize
+    return Region(whole.buffer, np.ndarray(shape, F16, whole.buffer, whole.offset, (*whole.view.strides[:axis], *inner)))
+
+
+def repeated(shape: tuple[int, ...]) -> Region:
+    """An output whose rows are one and the same."""
+    one = sentinel((1, *shape[1:]), F16)
+    return Region(one.buffer, np.ndarray(shape, F16, one.buffer, one.offset, (0, *one.view.strides[1:])))
+
+
+def read_only(region: Region) -> Region:
+    """The same array, not writable."""
+    region.view.flags.writeable = False
+    return region
+
+
+K, V = (PAGES, 2, 4, 8, 8), (PAGES, 2, 32, 8)
+COMMON: list[Bad] = [
+    # missing, unknown, of another kind
+    *((f"without-{name}", {name: None}, TypeError, (name, "missing")) for name in ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale")),
+    ("unknown", {"kv_scale": 1.0}, TypeError, ("kv_scale", "expected out, q, k_cache")),
+    ("scale2-given", {"scale2": 1.0}, TypeError, ("scale2", "computed")),
+    ("scale-text", {"scale": "1"}, TypeError, ("scale", "got str", "expected a number")),
+    ("max-seq-len-float", {"max_seq_len": 17.0}, TypeError, ("max_seq_len", "got float", "expected an integer")),
+    ("lengths-list", {"seq_lens": [9, 0, 16]}, TypeError, ("seq_lens", "got list", "NumPy array")),
+    # dtypes
+    ("q-f64", {"q": zeros(3, 4, 32, dtype=np.dtype(float))}, TypeError, ("q", "got float64", "expected f32 or f16 or bf16")),
+    ("k-other", {"k_cache": zeros(*K, dtype=BF16)}, TypeError, ("k_cache", "got bf16", "expected f16 (from out)")),
+    ("v-fp8", {"v_cache": sentinel(V, E4M3)}, TypeError, ("v_cache", "got e4m3", "expected f32 or f16 or bf16")),
+    ("out-f32", {"out": sentinel((3, 4, 32), F32)}, TypeError, ("q", "got f16", "expected f32 (from out)")),
+    ("tables-i64", {"block_tables": zeros(3, COLUMNS, dtype=np.dtype(np.int64))}, TypeError, ("block_tables", "got i64", "expected i32")),
+    ("lengths-i64", {"seq_lens": zeros(3, dtype=np.dtype(np.int64))}, TypeError, ("seq_lens", "got i64", "expected i32")),
+    ("slopes-f16", {"alibi_slopes": zeros(4)}, TypeError, ("alibi_slopes", "got f16", "expected f32")),
+    ("lse-f16", {"lse": sentinel((3, 4), F16)}, TypeError, ("lse", "got f16", "expected f32")),
+    # shapes
+    ("q-rank", {"q": zeros(12, 32)}, ValueError, ("q", "got 2 axes", "expected 3")),
+    ("q-more-rows", {"q": zeros(4, 4, 32)}, ValueError, ("q", "axis n", "got 4", "expected 3 (from out)")),
+    ("k-rank", {"k_cache": zeros(PAGES, 2, 32, 8)}, ValueError, ("k_cache", "got 4 axes", "expected 5")),
+    ("k-x-of-f32", {"k_cache": zeros(PAGES, 2, 8, 8, 4)}, ValueError, ("k_cache", "axis x", "got 4", "expected 8")),
+    ("k-head-size", {"k_cache": zeros(PAGES, 2, 5, 8, 8)}, ValueError, ("k_cache", "axis d/x", "got 5", "expected 32/8")),
+    ("v-head-size", {"v_cache": zeros(PAGES, 2, 40, 8)}, ValueError, ("v_cache", "axis d", "got 40", "expected 32 (from out)")),
+    ("v-page", {"v_cache": zeros(PAGES, 2, 32, 16)}, ValueError, ("v_cache", "axis page", "got 16", "expected 8 (from k_cache)")),
+    ("v-pages", {"v_cache": zeros(PAGES + 1, 2, 32, 8)}, ValueError, ("v_cache", "axis pages", "got 8", "expected 7 (from k_cache)")),
+    ("v-heads", {"v_cache": zeros(PAGES, 4, 32, 8)}, ValueError, ("v_cache", "axis g", "got 4", "expected 2 (from k_cache)")),
+    ("tables-rows", {"block_tables": zeros(2, COLUMNS, dtype=I32)}, ValueError, ("block_tables", "axis n", "got 2", "expected 3")),
+    ("lengths-rows", {"seq_lens": zeros(4, dtype=I32)}, ValueError, ("seq_lens", "axis n", "got 4", "expected 3")),
+    ("slopes-heads", {"alibi_slopes": zeros(2, dtype=F32)}, ValueError, ("alibi_slopes", "axis h", "got 2", "expected 4")),
+    ("lse-heads", {"lse": sentinel((3, 2), F32)}, ValueError, ("lse", "axis h", "got 2", "expected 4")),
+    ("out-head-size", {"out": sentinel((3, 4, 40), F16)}, ValueError, ("q", "axis d", "got 32", "expected 40 (from out)")),
+    # strides, addresses, memory
+    ("q-not-dense", {"q": zeros(3, 4, 32, swap=(1, 2))}, ValueError, ("q", "axis d", "stride of 8 bytes", "expected 2")),
+    ("k-not-dense", {"k_cache": zeros(*K, swap=(3, 4))}, ValueError, ("k_cache", "axis x", "stride of 16 bytes", "expected 2")),
+    ("k-gap-inside", {"k_cache": zeros(*K, pad={3: 1})}, ValueError, ("k_cache", "axis d/x", "stride of 144 bytes", "expected 128")),
+    ("v-not-dense", {"v_cache": zeros(*V, swap=(2, 3))}, ValueError, ("v_cache", "axis page", "stride of 64 bytes", "expected 2")),
+    ("tables-not-dense", {"block_tables": zeros(3, COLUMNS, dtype=I32, swap=(0, 1))}, ValueError, ("block_tables", "axis max_pages", "dense")),
+    ("k-address", {"k_cache": shifted(K, 1)}, ValueError, ("k_cache", "address 2 bytes", "multiple of 16")),
+    ("v-address", {"v_cache": shifted(V, 4)}, ValueError, ("v_cache", "address 8 bytes", "multiple of 16")),
+    ("k-page-stride", {"k_cache": gap(K, 1, 4)}, ValueError, ("k_cache", "axis pages", "stride of 1032 bytes", "multiple of 16")),
+    ("v-head-stride", {"v_cache": gap(V, 2, 1)}, ValueError, ("v_cache", "axis pages", "stride of 1028 bytes", "multiple of 16")),
+    ("out-shares-rows", {"out": repeated((3, 4, 32))}, ValueError, ("out", "axis n", "stride of 0 bytes", "share memory")),
+    ("out-read-only", {"out": read_only(sentinel((3, 4, 32), F16))}, ValueError, ("out", "read-only", "writable")),
+    # sizes
+    ("head-ratio", {"q": zeros(3, 3, 32), "out": None, "lse": None, "alibi_slopes": None}, ValueError, ("q", "axis h", "got 3", "multiple of g = 2")),
+    ("no-kv-heads", {"k_cache": zeros(PAGES, 0, 4, 8, 8), "v_cache": zeros(PAGES, 0, 32, 8)}, ValueError, ("axis h", "g = 0", "at least 1")),
+    ("longest-negative", {"max_seq_len": -1}, ValueError, ("max_seq_len", "got -1", "expected 0 to 24")),
+    ("longest-too-long", {"max_seq_len": 25}, ValueError, ("max_seq_len", "got 25", "expected 0 to 24", "max_pages 3", "page 8")),
+    # what only checked=True reads
+    ("length-negative", {"seq_lens": place(np.int32([9, -1, 16]))}, ValueError, ("seq_lens", "[1]", "got -1", "expected 0 to 24")),
+    ("length-too-long", {"max_seq_len": 15}, ValueError, ("seq_lens", "[2]", "got 16", "expected 0 to 15")),
+    ("page-number-of-pages", {"block_tables": place(np.int32([[0, 7, -1], [-1] * 3, [2, 3, -1]]))}, ValueError, ("[0, 1]", "got 7", "0 to 6")),
+    ("page-stale", {"block_tables": place(np.int32([[0, 1, -1], [-1] * 3, [2, -1, -1]]))}, ValueError, ("block_tables", "[2, 1]", "got -1")),
+]  # fmt: skip
+
+
+def sized(dtype: str, d: int, page: int, columns: int = 1, n: int = 1, h: int = 1) -> Change:
+    """Arguments of other sizes, with one page; outputs are left to the call."""
+    storage = DTYPES[dtype][0]
+    x = 16 // storage.itemsize
+    arrays = {"q": (n, h, d), "k_cache": (1, 1, d // x, page, x), "v_cache": (1, 1, d, page)}
+    found: Change = {name: place(np.zeros(shape, storage)) for name, shape in arrays.items()}
+    found["block_tables"] = place(np.zeros((n, columns), np.int32))
+    found["seq_lens"] = place(np.zeros(n, np.int32))
+    return {**dict.fromkeys(("out", "lse", "alibi_slopes", "tmp_out", "exp_sums", "max_logits")), **found}
+
+
+SIZES: list[Bad] = [
+    *((f"head-size-{d}", sized(t, d, 16), ValueError, ("q", "axis d", f"got {d}", "multiple of 8 from 8 to 512"))
+      for t, d in (("f32", 12), ("f32", 4), ("f16", 520), ("f16", 0))),
+    *((f"page-{page}", sized("f16", 32, page), ValueError, ("k_cache", "axis page", f"got {page}", "power of two from 1 to 256"))
+      for page in (0, 3, 24, 512)),
+    ("lanes-page1", sized("f16", 40, 1), ValueError, ("k_cache", "axis d", "got 40", "multiple of 32", "page 1", "32 lanes")),
+    ("lanes-page2", sized("f32", 24, 2), ValueError, ("k_cache", "axis d", "got 24", "multiple of 16", "page 2", "16 lanes")),
+]  # fmt: skip
+
+ONLY: dict[str, list[Bad]] = {
+    V1: [
+        ("shared-memory", sized("f16", 128, 16, columns=3592), ValueError,
+         ("max_seq_len", "got 57472", "at most 57464", "232480 bytes", "232448", "paged_attention_v2")),
+    ],
+    V2: [
+        ("grid-z", sized("f16", 32, 256, columns=131_071), ValueError, ("max_seq_len", "33554176", "at most 33553920", "65536 partitions", "65535")),
+        ("few-partitions", {"max_seq_len": 24, **{name: sentinel((3, 4, 0, *rest), F32) for name, rest in
+         (("tmp_out", (32,)), ("exp_sums", ()), ("max_logits", ()))}}, ValueError, ("tmp_out", "axis parts", "got 0", "at least 1", "24")),
+        ("partitions-differ", {"exp_sums": sentinel((3, 4, 2), F32)}, ValueError, ("exp_sums", "axis parts", "got 2", "expected 1 (from tmp_out)")),
+        ("workspace-heads", {"max_logits": sentinel((3, 2, 1), F32)}, ValueError, ("max_logits", "axis h", "got 2", "expected 4")),
+        ("workspace-f16", {"tmp_out": sentinel((3, 4, 1, 32), F16)}, TypeError, ("tmp_out", "got f16", "expected f32")),
+        ("workspace-not-dense", {"exp_sums": sentinel((3, 4, 1), F32, pad={1: 1})}, ValueError, ("exp_sums", "axis n", "dense")),
+    ],
+}  # fmt: skip
+
+BAD = [pytest.param(stem, *bad[1:], id=f"{stem}-{bad[0]}") for stem in STEMS for bad in (*COMMON, *SIZES, *ONLY[stem])]
+
+
+@pytest.mark.parametrize(("stem", "change", "kind", "texts"), BAD)
+def test_bad_input_is_refused(stem: str, change: Change, kind: type[Exception], texts: tuple[str, ...]) -> None:
+    arguments = {**inputs(stem, GOOD), **change}
+    known = cases.kernel(stem).args
+    given = {name: value for name, value in arguments.items() if value is not None and (name in known or name in ("kv_scale", "scale2"))}
+    harness.refuses(stem, given, kind, *texts)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_the_good_input_is_good(stem: str) -> None:
+    arguments = inputs(stem, GOOD)
+    assert arguments["k_cache"].view.shape == K
+    assert arguments["block_tables"].view.shape == (3, COLUMNS)
+    assert set(harness.compute(stem, arguments)) == set(cases.kernel(stem).outputs)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize(("written", "read"), [("out", "q"), ("out", "v_cache"), ("lse", "alibi_slopes"), ("out", "lse")])
+def test_outputs_have_memory_of_their_own(stem: str, written: str, read: str) -> None:
+    arguments = inputs(stem, GOOD)
+    target, source = arguments[written].view, arguments[read]
+    arguments[written] = Region(source.buffer, np.ndarray(target.shape, target.dtype, source.buffer, source.offset))
+    harness.refuses(stem, arguments, ValueError, written, f"overlaps {read}", "memory of its own")
+
+
+@pytest.mark.parametrize("run", [paged_attention_v1.run, paged_attention_v2.run])
+def test_the_references_check_their_input(run: Callable[..., Any]) -> None:
+    arguments = cases.views(inputs(V1, GOOD))
+    with pytest.raises(ValueError, match="seq_lens"):
+        run(**{**arguments, "max_seq_len": 15})
+    assert (arguments["out"].view(np.uint8) == 0xA5).all()
+
+
+def test_the_greatest_length_of_version_1_fills_shared_memory() -> None:
+    assert classic_spec.shared_bytes(128, 57464) == classic_spec.MAX_SHARED_BYTES
+    call = cases.kernel(V1).bind(cases.views({**{k: v for k, v in sized("f16", 128, 16, 3592).items() if v}, "scale": 1.0, "max_seq_len": 57464}))
+    assert call["max_seq_len"] == 57464
