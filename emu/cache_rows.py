@@ -19,10 +19,11 @@ from pyref.spec import dtype_name, itemsize
 def kernel(rows: str, cache: str, N: int) -> Any:
     """The kernel for rows and caches of these dtypes; N elements of a head are one piece. Floats come as unsigned integers, f32 that is
     converted as float32; caches as [pages, page, g, d]."""
-    from numba import cuda, int64
+    from numba import cuda, from_dtype, int64
 
     stored = quantizer(rows, cache)
-    held_type = np.dtype(np.float32) if rows == "f32" and rows != cache else np.dtype(f"u{itemsize(rows)}")
+    held_type = from_dtype(np.dtype(np.float32 if rows == "f32" and rows != cache else f"u{itemsize(rows)}"))
+    HELD = IN_FLIGHT * N
 
     @cuda.jit
     def write_cache_rows(k, v, k_cache, v_cache, slots, k_scale, v_scale, pieces, width, across, abreast):  # noqa: ANN001, ANN202
@@ -43,7 +44,7 @@ def kernel(rows: str, cache: str, N: int) -> Any:
         if k_scale.shape[0] > 0:
             scale = v_scale[head if v_scale.shape[0] > 1 else 0] if is_v else k_scale[head if k_scale.shape[0] > 1 else 0]
 
-        held = cuda.local.array(IN_FLIGHT * N, held_type)
+        held = cuda.local.array(HELD, held_type)
         slot = cuda.local.array(IN_FLIGHT, int64)
         for u in range(IN_FLIGHT):
             row = first_row + u * abreast + thread // width
@@ -90,7 +91,7 @@ def write(k: np.ndarray, v: np.ndarray, caches: tuple[np.ndarray, ...], slots: n
         k, v, k_cache, v_cache = (one_head(array) for array in (k, v, k_cache, v_cache))
     d = k.shape[2]
     read = widest_access(alignment_of(k) | alignment_of(v) | d * k.itemsize) // k.itemsize
-    written = widest_access(alignment_of(k_cache) | alignment_of(v_cache) | d * k_cache.itemsize) // k_cache.itemsize
+    written = widest_access(alignment_of(k_cache) | alignment_of(v_cache)) // k_cache.itemsize  # `read` divides the head size
     elements = min(read, written)
     tiles = RowTiles(slots.size, k.shape[1] * d // elements)
     launch = kernel(rows, cache, elements)[(tiles.blocks, 2), THREADS]

@@ -16,9 +16,9 @@ from pyref.spec import Call
 @functools.cache
 def kernel(words: int, unit: str) -> Any:
     """The kernel for pieces of ``words`` unsigned integers of NumPy type ``unit``."""
-    from numba import cuda, int64
+    from numba import cuda, from_dtype, int64
 
-    dtype = np.dtype(unit)
+    dtype, HELD = from_dtype(np.dtype(unit)), IN_FLIGHT * words
 
     @cuda.jit
     def copy_pages(k_cache, v_cache, pairs, pieces, width, across, abreast):  # noqa: ANN001, ANN202
@@ -30,7 +30,7 @@ def kernel(words: int, unit: str) -> Any:
             return
         is_v = cuda.blockIdx.y != 0
         first_row = int64(cuda.blockIdx.x // across) * abreast * IN_FLIGHT
-        held = cuda.local.array(IN_FLIGHT * words, dtype)
+        held = cuda.local.array(HELD, dtype)
         for u in range(IN_FLIGHT):
             pair = first_row + u * abreast + thread // width
             if pair < pairs.shape[0]:

@@ -16,9 +16,9 @@ from pyref.spec import Call
 @functools.cache
 def kernel(words: int, unit: str) -> Any:
     """The kernel for pieces of ``words`` unsigned integers of NumPy type ``unit``."""
-    from numba import cuda, int64
+    from numba import cuda, from_dtype, int64
 
-    dtype = np.dtype(unit)
+    dtype, HELD = from_dtype(np.dtype(unit)), IN_FLIGHT * words
 
     @cuda.jit
     def look_up(out, table, ids, start, pieces, width, across, abreast):  # noqa: ANN001, ANN202
@@ -29,7 +29,7 @@ def kernel(words: int, unit: str) -> Any:
         if piece >= pieces:
             return
         first_row = int64(cuda.blockIdx.x // across) * abreast * IN_FLIGHT
-        held = cuda.local.array(IN_FLIGHT * words, dtype)
+        held = cuda.local.array(HELD, dtype)
         for u in range(IN_FLIGHT):
             row = first_row + u * abreast + thread // width
             for i in range(words):

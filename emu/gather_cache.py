@@ -19,9 +19,9 @@ MOST_ROWS = THREADS * IN_FLIGHT
 @functools.cache
 def kernel(words: int, unit: str) -> Any:
     """The kernel for pieces of ``words`` unsigned integers of NumPy type ``unit``."""
-    from numba import cuda, int32, int64
+    from numba import cuda, from_dtype, int32, int64
 
-    dtype = np.dtype(unit)
+    dtype, HELD = from_dtype(np.dtype(unit)), IN_FLIGHT * words
 
     @cuda.jit
     def gather_rows(k, v, k_cache, v_cache, block_table, offsets, starts, pieces, width, across, abreast):  # noqa: ANN001, ANN202
@@ -63,7 +63,7 @@ def kernel(words: int, unit: str) -> Any:
         in_head = k.shape[2] // words
         head = piece // in_head
         first = (piece - head * in_head) * words
-        held = cuda.local.array(IN_FLIGHT * words, dtype)
+        held = cuda.local.array(HELD, dtype)
         for u in range(IN_FLIGHT):
             r = u * abreast + thread // width
             if r < rows and source_page[r] >= 0:

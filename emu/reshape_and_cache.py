@@ -21,16 +21,17 @@ ALL = 0xFFFFFFFF
 @functools.cache
 def kernel(rows: str, cache: str) -> Any:
     """The kernel for rows and caches of these dtypes. Floats come as unsigned integers, f32 that is converted as float32."""
-    from numba import cuda, int32, int64, uint32
+    from numba import cuda, from_dtype, int32, int64, uint32
 
     stored = quantizer(rows, cache)
-    element = np.dtype(f"u{itemsize(cache)}")
-    held_type = np.dtype(np.float32) if rows == "f32" and rows != cache else np.dtype(f"u{itemsize(rows)}")
+    element = from_dtype(np.dtype(f"u{itemsize(cache)}"))
+    held_type = from_dtype(np.dtype(np.float32 if rows == "f32" and rows != cache else f"u{itemsize(rows)}"))
     COLUMNS = TILE_BYTES // itemsize(rows)  # elements of a row in a tile
     LOAD = VECTOR // itemsize(rows)  # elements that one access reads
     X = VECTOR // itemsize(cache)  # elements that one access writes
     PIECES = COLUMNS // LOAD
     LOADS = ROWS * PIECES // THREADS
+    HELD = LOADS * LOAD
     UNITS = COLUMNS // X
     UNIT_PITCH = (ROWS + 1) * X
     ROW_PITCH = COLUMNS + X
@@ -38,12 +39,13 @@ def kernel(rows: str, cache: str) -> Any:
     RUN = (1 << (X - 1)) - 1
 
     @cuda.jit
-    def write_tiles(k, v, k_cache, v_cache, slots, k_scale, v_scale, column_tiles, runs):  # noqa: ANN001, ANN202
+    def write_tiles(k, v, k_cache, v_cache, slots, k_scale, v_scale, column_tiles, vectors):  # noqa: ANN001, ANN202
         tile = cuda.shared.array(TILE, element)
         plan_page = cuda.shared.array(ROWS, int64)
         plan_place = cuda.shared.array(ROWS, int64)  # -1: nowhere
-        plan_first = cuda.shared.array(ROWS, int32)  # portions: row r alone, or from ROWS on X rows from r - ROWS
-        plan_portions = cuda.shared.array(1, int32)
+        plan_run = cuda.shared.array(ROWS, int32)  # V: the first of X rows that one access writes
+        plan_single = cuda.shared.array(ROWS, int32)  # V: the other rows
+        plan_counts = cuda.shared.array(3, int32)  # runs, singles, whether most rows go to the slot behind that of the row before
         is_v = cuda.blockIdx.y != 0
         first_row = int64(cuda.blockIdx.x // column_tiles) * ROWS
         first_column = int64(cuda.blockIdx.x % column_tiles) * COLUMNS
@@ -57,7 +59,7 @@ def kernel(rows: str, cache: str) -> Any:
         column = first_column + piece * LOAD
         head = column // d
         inside = column - head * d
-        held = cuda.local.array(LOADS * LOAD, held_type)
+        held = cuda.local.array(HELD, held_type)
         scale = np.float32(0)
         for u in range(LOADS):
             row = first_row + thread // PIECES + u * (THREADS // PIECES)
@@ -78,19 +80,24 @@ def kernel(rows: str, cache: str) -> Any:
             place = slot - page * page_size if used else int64(-1)
             plan_page[lane] = page
             plan_place[lane] = place
-            following = cuda.shfl_down_sync(ALL, slot, 1)
-            steps = uint32(cuda.ballot_sync(ALL, used and lane + 1 < ROWS and following == slot + 1))
-            leads = runs and used and place % X == 0 and ((steps >> uint32(lane)) & uint32(RUN)) == RUN
+            following = cuda.shfl_down_sync(ALL, slot, 1)  # the last lane's own: a run ends there
+            steps = uint32(cuda.ballot_sync(ALL, used and following == slot + 1))
+            leads = vectors and used and place % X == 0 and ((steps >> uint32(lane)) & uint32(RUN)) == RUN
             leaders = uint32(cuda.ballot_sync(ALL, leads))
             led = uint32(0)
             for i in range(X):
                 led |= leaders << uint32(i)
-            begins = leads or (used and not ((led >> uint32(lane)) & uint32(1)))
-            portions = uint32(cuda.ballot_sync(ALL, begins))
-            if begins:
-                plan_first[cuda.popc(portions & uint32((1 << lane) - 1))] = lane + ROWS if leads else lane
+            alone = used and not ((led >> uint32(lane)) & uint32(1))
+            singles = uint32(cuda.ballot_sync(ALL, alone))
+            before = uint32((1 << lane) - 1)
+            if leads:
+                plan_run[cuda.popc(leaders & before)] = lane
+            if alone:
+                plan_single[cuda.popc(singles & before)] = lane
             if lane == 0:
-                plan_portions[0] = cuda.popc(portions)
+                plan_counts[0] = cuda.popc(leaders)
+                plan_counts[1] = cuda.popc(singles)
+                plan_counts[2] = cuda.popc(steps) >= ROWS // 2
         for u in range(LOADS):
             row_in_tile = thread // PIECES + u * (THREADS // PIECES)
             for i in range(LOAD):
@@ -99,31 +106,38 @@ def kernel(rows: str, cache: str) -> Any:
                 tile[to] = stored(held[u * LOAD + i], scale)
         cuda.syncthreads()
 
+        columns = min(width - first_column, COLUMNS)
         if not is_v:  # k_cache[page, head, i/x, place, :]
-            row_in_tile = thread % ROWS
-            place = plan_place[row_in_tile]
-            page = plan_page[row_in_tile]
-            for unit in range(thread // ROWS, UNITS, THREADS // ROWS):
+            follow = plan_counts[2] != 0
+            for n in range(thread, ROWS * UNITS, THREADS):
+                row_in_tile = n % ROWS if follow else n // UNITS
+                unit = n // ROWS if follow else n % UNITS
+                place = plan_place[row_in_tile]
+                if place < 0 or unit * X >= columns:
+                    continue
                 column = first_column + unit * X
-                if place < 0 or column >= width:
-                    break
                 head = column // d
                 group = (column - head * d) // X
                 for i in range(X):
-                    k_cache[page, head, group, place, i] = tile[unit * UNIT_PITCH + row_in_tile * X + i]
-        else:  # v_cache[page, head, i, place ...]
-            count = plan_portions[0]
-            columns = min(width - first_column, COLUMNS)
-            for n in range(thread, columns * count, THREADS):
-                column_in_tile = n // count
-                first = plan_first[n - column_in_tile * count]
-                row_in_tile = first % ROWS
-                column = first_column + column_in_tile
-                head = column // d
-                inside = column - head * d
-                place = plan_place[row_in_tile]
-                for r in range(X if first >= ROWS else 1):
-                    v_cache[plan_page[row_in_tile], head, inside, place + r] = tile[(row_in_tile + r) * ROW_PITCH + column_in_tile]
+                    k_cache[plan_page[row_in_tile], head, group, place, i] = tile[unit * UNIT_PITCH + row_in_tile * X + i]
+            return
+        runs, singles = plan_counts[0], plan_counts[1]
+        for n in range(thread, columns * runs, THREADS):  # v_cache[page, head, i, place ...]
+            in_tile = n // runs
+            row_in_tile = plan_run[n - in_tile * runs]
+            column = first_column + in_tile
+            head = column // d
+            page = plan_page[row_in_tile]
+            place = plan_place[row_in_tile]
+            for r in range(X):
+                v_cache[page, head, column - head * d, place + r] = tile[(row_in_tile + r) * ROW_PITCH + in_tile]
+        for n in range(thread, columns * singles, THREADS):
+            which = n // columns
+            in_tile = n - which * columns
+            row_in_tile = plan_single[which]
+            column = first_column + in_tile
+            head = column // d
+            v_cache[plan_page[row_in_tile], head, column - head * d, plan_place[row_in_tile]] = tile[row_in_tile * ROW_PITCH + in_tile]
 
     return write_tiles
 
@@ -138,8 +152,8 @@ def launch(call: Call) -> None:
     k_cache, v_cache = (bits(call[name]) for name in ("k_cache", "v_cache"))
     none = np.zeros(0, np.float32)
     k_scale, v_scale = (none if same else call[name] for name in ("k_scale", "v_scale"))
-    runs = widest_access(alignment_of(v_cache) | call.axes["page"] * v_cache.itemsize) == VECTOR
+    vectors = widest_access(alignment_of(v_cache) | call.axes["page"] * v_cache.itemsize) == VECTOR
     columns = TILE_BYTES // itemsize(rows)
     row_tiles = (call.axes["m"] + ROWS - 1) // ROWS
     column_tiles = (call.axes["g"] * call.axes["d"] + columns - 1) // columns
-    kernel(rows, cache)[(row_tiles * column_tiles, 2), THREADS](k, v, k_cache, v_cache, call["slots"], k_scale, v_scale, column_tiles, runs)
+    kernel(rows, cache)[(row_tiles * column_tiles, 2), THREADS](k, v, k_cache, v_cache, call["slots"], k_scale, v_scale, column_tiles, vectors)

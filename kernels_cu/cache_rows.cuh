@@ -6,6 +6,7 @@
 
 #include "access.cuh"
 #include "pack.cuh"
+#include "quantize.cuh"
 #include "row_tiles.cuh"
 
 namespace sb {
@@ -38,7 +39,8 @@ __device__ __forceinline__ void write_cache_tile(const CacheRows<T, C>& side, co
     const int64_t i = static_cast<int64_t>(static_cast<unsigned>(piece) - head * in_head) * N;
     const T* from = side.rows + head * side.head + i;
     C* to = side.cache + head * side.cache_head + i;
-    const float scale = side.scale == nullptr ? 0.0f : side.scale[side.scales == 1 ? 0 : head];
+    Divisor by{};
+    if constexpr (!std::is_same<C, T>::value) by = divisor(side.scale[side.scales == 1 ? 0 : head]);
 
     Pack<T, N> held[kInFlight];
     int64_t slot[kInFlight];
@@ -56,7 +58,7 @@ __device__ __forceinline__ void write_cache_tile(const CacheRows<T, C>& side, co
         if (slot[u] < 0) continue;
         const int64_t page = slot[u] / write.page;
         const int64_t place = slot[u] - page * write.page;
-        store_pack<N>(to + page * side.page + place * side.place, stored<N, C, T>(held[u], scale));
+        store_pack<N>(to + page * side.page + place * side.place, stored<N, C, T>(held[u], by));
     }
 }
 
@@ -100,7 +102,7 @@ int write_cache(CacheWrite<T, C, Index> write, int64_t n, int64_t pages, void* s
                alignment_of(side.cache, write.g, side.cache_head * kCache);
     };
     const int read = widest_access(rows(write.k) | rows(write.v) | static_cast<uint64_t>(write.d * kRow)) / static_cast<int>(kRow);
-    const int written = widest_access(caches(write.k) | caches(write.v) | static_cast<uint64_t>(write.d * kCache)) / static_cast<int>(kCache);
+    const int written = widest_access(caches(write.k) | caches(write.v)) / static_cast<int>(kCache);  // `read` divides the head size
     return launch_cache_write<16 / kRow>(write, read < written ? read : written, stream);
 }
 

@@ -23,8 +23,16 @@ constexpr int kPartition = 512;
 constexpr int64_t kMaxGrid = 65535;  // blocks along y and z
 
 constexpr int at_least_1(int x) { return x > 1 ? x : 1; }
-constexpr int smaller(int a, int b) { return a < b ? a : b; }
+__host__ __device__ constexpr int smaller(int a, int b) { return a < b ? a : b; }
 constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+/// How many of `reads` reads are in flight at once, at most `most`: a divisor that is not much less, or what leaves the last turn nearly full.
+constexpr int in_flight(int reads, int most) {
+  for (int n = most; n >= ceil_div(most, 2); --n) {
+    if (reads % n == 0) return n;
+  }
+  return ceil_div(reads, ceil_div(reads, most));
+}
 
 // QK
 constexpr int kSize = static_cast<int>(sizeof(T));
@@ -33,7 +41,7 @@ constexpr int kGroup = at_least_1(32 / kPage);            // lanes of a thread g
 constexpr int kKVec = at_least_1(16 / (kGroup * kSize));  // elements that a lane reads at once
 constexpr int kSpan = kGroup * kKVec;                     // elements that a thread group reads at once; a multiple of kX
 constexpr int kKVectors = kD / kSpan;                     // vectors of a lane
-constexpr int kKInFlight = smaller(32, 128 / (kKVec * kSize));  // vectors that a lane loads before it uses the first
+constexpr int kKInFlight = in_flight(kKVectors, smaller(32, 128 / (kKVec * kSize)));  // vectors that a lane loads before it uses one
 
 constexpr int kKTokens = 32 / kGroup;                     // tokens that a warp works on at once
 constexpr int kKTurns = kPage / kKTokens;                 // 1, unless a page has more than 32 tokens
@@ -41,10 +49,12 @@ constexpr int kKTurns = kPage / kKTokens;                 // 1, unless a page ha
 // PV
 constexpr int kVVec = smaller(kX, kPage);         // tokens of one row that a lane reads at once
 constexpr int kVVectors = kPage / kVVec;          // vectors of a row
-constexpr int kVLanes = smaller(kVVectors, 32);   // lanes on one row; beyond 32 vectors a lane takes several
+constexpr int kVLanes = smaller(kVVectors, 32);   // lanes on one row
+constexpr int kVTurns = kVVectors / kVLanes;      // vectors of a row that a lane takes: 1, or 2
 constexpr int kVRows = 32 / kVLanes;              // rows that a warp reads at once
 constexpr int kVReads = ceil_div(kD, kVRows);     // reads for all rows of a page
-constexpr int kVInFlight = ceil_div(kVReads, ceil_div(kVReads, 8));  // at most 8 reads at once: their sums and data are registers
+constexpr int kVInFlight = in_flight(kVReads, 8);  // reads that a lane has in flight: their data and sums are registers
+constexpr bool kVWhole = kD % (kVRows * kVInFlight) == 0;  // no lane has a row beyond d
 
 static_assert(kD % 8 == 0 && kD <= 512, "head size: a multiple of 8 up to 512");
 static_assert(kPage <= 256 && (kPage & (kPage - 1)) == 0, "page size: a power of two up to 256");
@@ -63,21 +73,20 @@ __device__ __forceinline__ Pack<U, N> load(const U* address) {
   return *reinterpret_cast<const Pack<U, N>*>(address);
 }
 
-/// What a block works on: query head h of sequence n.
+/// What a block works on: query head h of sequence n. Tokens are counted in 32 bits (seq_lens is int32_t), offsets in 64 (C16).
 struct Row {
   int64_t n, h;
-  int64_t len;           // tokens; <= 0: an empty row
+  int len;               // tokens; <= 0: an empty row
   const int32_t* table;  // pages of the sequence
-  const T* k;            // k_cache[0, h', :, :, :], h' = h / (h/g)
+  const T* k;            // k_cache[0, h', :, :, :], h' = h / (number of heads / g)
   const T* v;            // v_cache[0, h', :, :]
-  int64_t k_page, v_page;  // strides of pages
 };
 
 template <typename Params>
-__device__ __forceinline__ Row row_of(const Params& p, int64_t n, int64_t h) {
-  const int64_t g = h / (p.h / p.g);
-  return Row{n, h, p.seq_lens[n], p.block_tables + n * p.block_tables_stride[0], p.k_cache + g * p.k_cache_stride[1],
-             p.v_cache + g * p.v_cache_stride[1], p.k_cache_stride[0], p.v_cache_stride[0]};
+__device__ __forceinline__ Row row_of(const Params& p, int64_t n) {
+  const int64_t kv_head = blockIdx.x / (static_cast<unsigned>(p.h) / static_cast<unsigned>(p.g));
+  return Row{n, blockIdx.x, p.seq_lens[n], p.block_tables + n * p.block_tables_stride[0], p.k_cache + kv_head * p.k_cache_stride[1],
+             p.v_cache + kv_head * p.v_cache_stride[1]};
 }
 
 /// q[n,h,:] in binary32 (exact) to shared memory. A barrier must follow.
@@ -116,7 +125,7 @@ __device__ __forceinline__ float partial_dot(const float* q, const T* k) {
 
 /// The logit to base 2 of token t (C12). The path depends on the presence of slopes, not on their values.
 template <typename Params>
-__device__ __forceinline__ float logit(const Params& p, const Row& row, int64_t t, float dot) {
+__device__ __forceinline__ float logit(const Params& p, const Row& row, int t, float dot) {
   if (p.alibi_slopes == nullptr) return mul(dot, p.scale2);
   const float distance = static_cast<float>(t - (row.len - 1));  // nearest even beyond 2^24
   return logits2(add(mul(dot, p.scale), mul(p.alibi_slopes[row.h], distance)));
@@ -124,18 +133,17 @@ __device__ __forceinline__ float logit(const Params& p, const Row& row, int64_t 
 
 /// logits[t - first] of the tokens t in [first, end), end <= len; `first` is the start of a partition. A barrier must follow.
 template <typename Params>
-__device__ __forceinline__ void qk(const Params& p, const Row& row, const float* q, int64_t first, int64_t end, float* logits) {
+__device__ __forceinline__ void qk(const Params& p, const Row& row, const float* q, int first, int end, float* logits) {
   const int lane = threadIdx.x % 32;
   const int member = lane % kGroup;
   const int in_span = member * kKVec;  // this lane's first element of a span
-  const int64_t pages = (end + kPage - 1) / kPage;
-  for (int64_t page = first / kPage + threadIdx.x / 32; page < pages; page += kWarps) {
-    const T* k = row.k + static_cast<int64_t>(row.table[page]) * row.k_page + (in_span / kX) * kPage * kX + in_span % kX;
+  for (int page = first / kPage + threadIdx.x / 32; page * kPage < end; page += kWarps) {
+    const T* k = row.k + static_cast<int64_t>(row.table[page]) * p.k_cache_stride[0] + (in_span / kX) * kPage * kX + in_span % kX;
 #pragma unroll 1
     for (int turn = 0; turn < kKTurns; ++turn) {
       if (kGroup == 1) __syncwarp();  // or nvcc lifts the loads of q out of the loop, and all of q into registers
       const int slot = turn * kKTokens + lane / kGroup;
-      const int64_t t = page * kPage + slot;
+      const int t = page * kPage + slot;
       float dot = t < end ? partial_dot(q + in_span, k + slot * kX) : 0.0f;
 #pragma unroll
       for (int other = kGroup / 2; other > 0; other /= 2) dot = add(dot, __shfl_xor_sync(0xFFFFFFFFu, dot, other));
@@ -169,40 +177,43 @@ __device__ __forceinline__ void softmax(float* logits, int tokens, float* rows, 
   *l = sum_rows(rows[kWarps], rows[kWarps + 1], rows[kWarps + 2], rows[kWarps + 3]);  // C7: rows
 }
 
-/// sums[warp, d]: each warp's sum of p[t] * v[t,d] over its pages of a partition of `tokens` tokens whose first page is `table[0]`. Tokens at or
-/// beyond `tokens` execute nothing (C8); their slots may be read with their neighbours', never used. A barrier must follow.
-__device__ __forceinline__ void pv(const Row& row, const int32_t* table, const float* p, int tokens, float* sums) {
+/// sums[warp, d]: each warp's sum of weight[t] * v[t,d] over its pages of the partition of `tokens` tokens that begins at token `first`. Tokens
+/// at or beyond `tokens` execute nothing (C8); their slots may be read with their neighbours', never used. A barrier must follow.
+template <typename Params>
+__device__ __forceinline__ void pv(const Params& p, const Row& row, int first, int tokens, const float* weights, float* sums) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int32_t* table = row.table + first / kPage;
 #pragma unroll 1
   for (int rows = 0; rows < kD; rows += kVRows * kVInFlight) {
-    const int first = rows + lane / kVLanes;  // of the lane's `kVInFlight` rows
+    const int d = rows + lane / kVLanes;  // the first of the lane's `kVInFlight` rows
     float acc[kVInFlight];
 #pragma unroll
     for (int u = 0; u < kVInFlight; ++u) acc[u] = 0.0f;
 #pragma unroll 1
     for (int page = warp; page * kPage < tokens; page += kWarps) {
-      const T* v = row.v + static_cast<int64_t>(table[page]) * row.v_page + first * kPage;
+      const T* v = row.v + static_cast<int64_t>(table[page]) * p.v_cache_stride[0] + d * kPage;
 #pragma unroll 1
-      for (int slot = lane % kVLanes * kVVec; slot < kPage; slot += kVLanes * kVVec) {  // once, unless a row has more than 32 vectors
+      for (int turn = 0; turn < kVTurns; ++turn) {
+        const int slot = (turn * kVLanes + lane % kVLanes) * kVVec;
         const int t = page * kPage + slot;
         if (t >= tokens) break;
         Pack<T, kVVec> read[kVInFlight] = {};  // rows beyond d: nothing is read, and their sums go nowhere
 #pragma unroll
         for (int u = 0; u < kVInFlight; ++u) {
-          if (first + u * kVRows < kD) read[u] = load<kVVec>(v + u * kVRows * kPage + slot);
+          if (kVWhole || d + u * kVRows < kD) read[u] = load<kVVec>(v + u * kVRows * kPage + slot);
         }
         if (t + kVVec <= tokens) {
-          const Pack<float, kVVec> weights = load<kVVec>(p + t);
+          const Pack<float, kVVec> weight = load<kVVec>(weights + t);
 #pragma unroll
           for (int u = 0; u < kVInFlight; ++u) {
 #pragma unroll
-            for (int e = 0; e < kVVec; ++e) acc[u] = fma(weights.at[e], to_f32(read[u].at[e]), acc[u]);
+            for (int e = 0; e < kVVec; ++e) acc[u] = fma(weight.at[e], to_f32(read[u].at[e]), acc[u]);
           }
         } else {  // the length ends within this vector
 #pragma unroll
           for (int e = 0; e < kVVec - 1; ++e) {
             if (t + e < tokens) {
-              const float weight = p[t + e];
+              const float weight = weights[t + e];
 #pragma unroll
               for (int u = 0; u < kVInFlight; ++u) acc[u] = fma(weight, to_f32(read[u].at[e]), acc[u]);
             }
@@ -214,8 +225,7 @@ __device__ __forceinline__ void pv(const Row& row, const int32_t* table, const f
     for (int u = 0; u < kVInFlight; ++u) {
 #pragma unroll
       for (int other = kVLanes / 2; other > 0; other /= 2) acc[u] = add(acc[u], __shfl_xor_sync(0xFFFFFFFFu, acc[u], other));
-      const int d = first + u * kVRows;
-      if (lane % kVLanes == 0 && d < kD) sums[warp * kD + d] = acc[u];
+      if (lane % kVLanes == 0 && (kVWhole || d + u * kVRows < kD)) sums[warp * kD + d + u * kVRows] = acc[u];
     }
   }
 }

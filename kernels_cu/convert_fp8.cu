@@ -4,10 +4,10 @@
 // Rows [n, g, :] are cut into accesses of 16 bytes on the wide side, or of the widest that row length, strides and addresses allow.
 
 #include <cstdint>
-#include <type_traits>
 
 #include "access.cuh"
 #include "pack.cuh"
+#include "quantize.cuh"
 #include "row_tiles.cuh"
 
 using O = SB_O;
@@ -30,11 +30,11 @@ constexpr int kMost = 16 / (kToFp8 ? sizeof(X) : sizeof(O));  // elements of a p
 
 /// N converted elements.
 template <int N>
-__device__ __forceinline__ sb::Pack<O, N> converted(const sb::Pack<X, N>& pack, float scale) {
+__device__ __forceinline__ sb::Pack<O, N> converted(const sb::Pack<X, N>& pack, const sb::Divisor& by) {
     if constexpr (kToFp8) {
-        return sb::stored<N, O, X>(pack, scale);
+        return sb::quantized<N, O, X>(pack, by);
     } else {
-        return sb::loaded<N, O, X>(pack, scale);
+        return sb::loaded<N, O, X>(pack, by.scale);
     }
 }
 
@@ -42,9 +42,10 @@ template <int N>
 __global__ void __launch_bounds__(sb::kTileThreads) convert_rows(const ConvertFp8Params p, const sb::RowTiles tiles) {
     const int64_t piece = tiles.piece();
     if (piece >= tiles.pieces) return;
+    const bool one = p.scales == 1;
+    const sb::Divisor all = sb::divisor(p.scale[0]);
     sb::Pack<X, N> held[sb::kInFlight];
     int64_t n[sb::kInFlight], head[sb::kInFlight];
-    float scale[sb::kInFlight];
 #pragma unroll
     for (int u = 0; u < sb::kInFlight; ++u) {
         const int64_t row = tiles.first_row() + tiles.row_in_tile(u);
@@ -52,13 +53,13 @@ __global__ void __launch_bounds__(sb::kTileThreads) convert_rows(const ConvertFp
         n[u] = row / p.g;
         head[u] = row - n[u] * p.g;
         held[u] = sb::load_pack<N>(p.x + n[u] * p.x_stride[0] + head[u] * p.x_stride[1] + piece * N);
-        scale[u] = p.scale[p.scales == 1 ? 0 : head[u]];
     }
 #pragma unroll
     for (int u = 0; u < sb::kInFlight; ++u) {
         const int64_t row = tiles.first_row() + tiles.row_in_tile(u);
         if (row >= tiles.rows) continue;
-        sb::store_pack<N>(p.out + n[u] * p.out_stride[0] + head[u] * p.out_stride[1] + piece * N, converted<N>(held[u], scale[u]));
+        const sb::Divisor by = one ? all : sb::divisor(p.scale[head[u]]);
+        sb::store_pack<N>(p.out + n[u] * p.out_stride[0] + head[u] * p.out_stride[1] + piece * N, converted<N>(held[u], by));
     }
 }
 

@@ -61,6 +61,18 @@ struct Weights {  // of one step of C13's walk: x' = fma(x_u, next, RN(x * so_fa
     float so_far, next;
 };
 
+// One row of work: what a block needs of sequence n and kv head g. It lies in shared memory: registers are needed elsewhere.
+struct Row {
+    const T* k;  // k[page, g, ...] of page 0
+    const T* v;
+    const int32_t* table;
+    int64_t n, head;  // head: the first query head of this block
+    int heads;        // query heads of this block
+    int start, len;   // tokens [start, len) take part
+    // A unit is what is stored as one state, a tile or a span: the row has [first_unit, units), `blocks` blocks share them.
+    int first_unit, units, blocks;
+};
+
 template <int kWarps>
 struct Block {
     static constexpr int kTiles = kSpan / kWarps;  // tiles at a time
@@ -71,23 +83,15 @@ struct Block {
     static constexpr int kDims = kUnit * kUnits;   // dimensions of a thread in PV
     static constexpr int kScratch = kPad * kTile > kHeads * D ? kPad * kTile : kHeads * D;
 
+    Row row;
     float q[D][kPad];
     float scratch[kTiles][kScratch];  // p[t][h], then a[h][d]
     float m[kTiles][kPad], l[kTiles][kPad];
     float partial[kTiles][4][kPad];   // maxima of warps, then sums of C7's rows
-    Weights weights[4][kChunk][2][kPad];  // of every warp: it walks by itself
+    Weights weights[4][kTiles][2][kPad];  // of every warp: it walks by itself
+    Weights stored[32][2][kPad];          // of 32 states that other blocks have stored
     int32_t table[kTiles][kTable];
     int last;
-};
-
-// One row of work: what a block needs of sequence n and kv head g.
-struct Row {
-    const T* k;  // k[page, g, ...] of page 0
-    const T* v;
-    const int32_t* table;
-    int64_t n, head;  // head: the first query head of this block
-    int heads;        // query heads of this block
-    int start, len;   // tokens [start, len) take part
 };
 
 // A tile and this thread's place in it.

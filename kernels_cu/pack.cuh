@@ -1,8 +1,7 @@
-// Packs: neighbouring elements that one access moves, and what a cache stores of them.
+// Packs: neighbouring elements that one access moves.
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "dtypes.cuh"
 
@@ -47,35 +46,6 @@ __device__ __forceinline__ Pack<E, N> gather_pack(const E* from, int64_t stride)
     Pack<E, N> pack;
     __builtin_memcpy(&pack, at, sizeof pack);
     return pack;
-}
-
-/// convert(x) of each of N elements.
-template <int N, typename To, typename From, typename Convert>
-__device__ __forceinline__ Pack<To, N> mapped(const Pack<From, N>& pack, Convert convert) {
-    From from[N];
-    To to[N];
-    __builtin_memcpy(from, &pack, sizeof from);
-#pragma unroll
-    for (int i = 0; i < N; ++i) to[i] = convert(from[i]);
-    Pack<To, N> result;
-    __builtin_memcpy(&result, to, sizeof result);
-    return result;
-}
-
-/// N elements of T as C: every bit where the types are one, else one division by the scale and a rounding (C11).
-template <int N, typename C, typename T>
-__device__ __forceinline__ Pack<C, N> stored(const Pack<T, N>& pack, float scale) {
-    if constexpr (std::is_same<C, T>::value) {
-        return pack;
-    } else {
-        return mapped<N, C, T>(pack, [scale](T x) { return quantize<C>(to_f32(x), scale); });
-    }
-}
-
-/// N elements of C as T: exact up, one multiplication by the scale, one rounding (C11; NaN by C9).
-template <int N, typename T, typename C>
-__device__ __forceinline__ Pack<T, N> loaded(const Pack<C, N>& pack, float scale) {
-    return mapped<N, T, C>(pack, [scale](C x) { return from_f32<T>(dequantize(x, scale)); });
 }
 
 }  // namespace sb

@@ -38,10 +38,9 @@ __global__ void __launch_bounds__(kThreads) paged_attention_v1_kernel(const Page
   __shared__ float sums[kWarps * kD];  // [warp, d]
   __shared__ float rows[2 * kWarps];
 
-  const int64_t n = first_sequence + blockIdx.y, h = blockIdx.x;
-  const Row row = row_of(p, n, h);
+  const Row row = row_of(p, first_sequence + blockIdx.y);
   if (row.len <= 0) {
-    finish_empty(p, n, h);
+    finish_empty(p, row.n, row.h);
     return;
   }
   stage_q(p, row, q);
@@ -51,11 +50,11 @@ __global__ void __launch_bounds__(kThreads) paged_attention_v1_kernel(const Page
 
   Walk walk{};
   float a[kOwned] = {};  // a[d], d = thread + 128 i
-  for (int64_t first = 0; first < row.len; first += kPartition) {
-    const int tokens = static_cast<int>(row.len - first < kPartition ? row.len - first : kPartition);
+  for (int first = 0; first < row.len; first += kPartition) {
+    const int tokens = smaller(row.len - first, kPartition);
     float m_u, l_u;
     softmax(logits + first, tokens, rows, &m_u, &l_u);
-    pv(row, row.table + first / kPage, logits + first, tokens, sums);
+    pv(p, row, first, tokens, logits + first, sums);
     __syncthreads();
     if (first == 0) {
       walk.m = m_u;
@@ -69,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) paged_attention_v1_kernel(const Page
       if (d < kD) a[i] = first == 0 ? close(sums, d) : sb::join_scalar(a[i], walk.w, close(sums, d), walk.w_u);
     }  // the barriers of the next softmax stand between these reads of `sums` and its next writes
   }
-  finish(p, n, h, a, walk.m, walk.l);
+  finish(p, row.n, row.h, a, walk.m, walk.l);
 }
 
 extern "C" int paged_attention_v1(const PagedAttentionV1Params* params, void* stream) {

@@ -43,23 +43,23 @@ __global__ void __launch_bounds__(kThreads) partition_kernel(const PagedAttentio
   __shared__ float sums[kWarps * kD];  // [warp, d]
   __shared__ float rows[2 * kWarps];
 
-  const int64_t n = first_sequence + blockIdx.y, h = blockIdx.x, part = blockIdx.z;
-  const Row row = row_of(p, n, h);
-  const int64_t first = part * kPartition;
+  const Row row = row_of(p, first_sequence + blockIdx.y);
+  const int first = blockIdx.z * kPartition;
   if (first >= row.len) return;
-  const int tokens = static_cast<int>(row.len - first < kPartition ? row.len - first : kPartition);
+  const int tokens = smaller(row.len - first, kPartition);
   stage_q(p, row, q);
   __syncthreads();
   qk(p, row, q, first, first + tokens, logits);
   __syncthreads();
   float m, l;
   softmax(logits, tokens, rows, &m, &l);
-  pv(row, row.table + first / kPage, logits, tokens, sums);
+  pv(p, row, first, tokens, logits, sums);
   __syncthreads();
-  float* a = p.tmp_out + n * p.tmp_out_stride[0] + h * p.tmp_out_stride[1] + part * p.tmp_out_stride[2];
+  const int64_t part = blockIdx.z;
+  float* a = p.tmp_out + row.n * p.tmp_out_stride[0] + row.h * p.tmp_out_stride[1] + part * p.tmp_out_stride[2];
   for (int d = threadIdx.x; d < kD; d += kThreads) a[d] = sb::canonical_nan(close(sums, d));  // C9
   if (threadIdx.x == 0) {
-    const int64_t at = (n * p.h + h) * p.parts + part;
+    const int64_t at = (row.n * p.h + row.h) * p.parts + part;
     p.exp_sums[at] = sb::canonical_nan(l);
     p.max_logits[at] = m;  // never NaN (C6)
   }
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads) partition_kernel(const PagedAttentio
 
 __global__ void __launch_bounds__(kThreads) reduce_kernel(const PagedAttentionV2Params p, const int64_t first_sequence) {
   const int64_t n = first_sequence + blockIdx.y, h = blockIdx.x;
-  const int64_t len = p.seq_lens[n];
+  const int len = p.seq_lens[n];
   if (len <= 0) {
     finish_empty(p, n, h);
     return;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads) reduce_kernel(const PagedAttentionV2
   const float* exp_sums = p.exp_sums + (n * p.h + h) * p.parts;
   const float* max_logits = p.max_logits + (n * p.h + h) * p.parts;
   const float* a_u = p.tmp_out + n * p.tmp_out_stride[0] + h * p.tmp_out_stride[1];
-  const int64_t parts = (len + kPartition - 1) / kPartition;
+  const int parts = (len + kPartition - 1) / kPartition;
 
   Walk walk{max_logits[0], exp_sums[0], 0.0f, 0.0f};
   float a[kOwned] = {};  // a[d], d = thread + 128 i
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads) reduce_kernel(const PagedAttentionV2
   for (int i = 0; i < kOwned; ++i) {
     if (threadIdx.x + i * kThreads < kD) a[i] = a_u[threadIdx.x + i * kThreads];
   }
-  for (int64_t part = 1; part < parts; ++part) {
+  for (int part = 1; part < parts; ++part) {
     walk.join(max_logits[part], exp_sums[part]);
     a_u += p.tmp_out_stride[2];
 #pragma unroll

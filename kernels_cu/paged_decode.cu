@@ -45,33 +45,35 @@ template <int kWarps>
 __global__ void __launch_bounds__(kThreads, kResident) decode(const PagedDecodeParams p, const int64_t shares) {
     using B = Block<kWarps>;
     __shared__ B s;
-    const int64_t share = blockIdx.x % shares;  // which part of the row this block takes
-    const int64_t block = blockIdx.x / shares;
-    Row row;
-    row.n = block / (p.g * kHeadBlocks);
-    const int64_t g = block / kHeadBlocks % p.g;
-    row.head = g * kGroup + block % kHeadBlocks * kHeads;
-    row.heads = static_cast<int>((g + 1) * kGroup - row.head < kHeads ? (g + 1) * kGroup - row.head : kHeads);
-    row.len = p.seq_lens[row.n];
-    row.start = p.window != 0 && p.window < row.len ? static_cast<int>(row.len - p.window) : 0;
-    row.k = p.k_cache + g * p.k_cache_stride[1];
-    row.v = p.v_cache + g * p.v_cache_stride[1];
-    row.table = p.block_tables + row.n * p.block_tables_stride[0];
+    constexpr int kUnitTokens = B::kTiles * kTile;
+    const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+    const int share = static_cast<int>(blockIdx.x % shares);  // which part of the row this block takes
+    const int units_a_block = kWarps == 1 ? static_cast<int>(p.split) : 1;
+    if (thread == 0) {
+        Row& own = s.row;
+        const int64_t block = blockIdx.x / shares, g = block / kHeadBlocks % p.g;
+        own.n = block / (p.g * kHeadBlocks);
+        own.head = g * kGroup + block % kHeadBlocks * kHeads;
+        own.heads = static_cast<int>((g + 1) * kGroup - own.head < kHeads ? (g + 1) * kGroup - own.head : kHeads);
+        own.len = p.seq_lens[own.n];
+        own.start = p.window != 0 && p.window < own.len ? static_cast<int>(own.len - p.window) : 0;
+        own.k = p.k_cache + g * p.k_cache_stride[1];
+        own.v = p.v_cache + g * p.v_cache_stride[1];
+        own.table = p.block_tables + own.n * p.block_tables_stride[0];
+        own.first_unit = own.start / kUnitTokens;
+        own.units = (own.len + kUnitTokens - 1) / kUnitTokens;
+        own.blocks = (own.units - 1) / units_a_block - own.first_unit / units_a_block + 1;
+    }
+    __syncthreads();
+    const Row& row = s.row;
     if (row.len <= 0) {
         if (share == 0) finish_empty(p, row);
         return;
     }
-    // A unit is what is stored as one state: a tile or a span. This block takes units [unit, last_unit) of the row's [first_unit, units).
-    constexpr int kUnitTokens = B::kTiles * kTile;
-    const int64_t units_a_block = kWarps == 1 ? p.split : 1;
-    const int64_t first_unit = row.start / kUnitTokens, units = (row.len + kUnitTokens - 1) / kUnitTokens;
-    int64_t unit = share * units_a_block;
-    const int64_t last_unit = unit + units_a_block < units ? unit + units_a_block : units;
-    unit = unit > first_unit ? unit : first_unit;
+    int unit = share * units_a_block;  // this block takes [unit, last_unit)
+    const int last_unit = unit + units_a_block < row.units ? unit + units_a_block : row.units;
+    unit = unit > row.first_unit ? unit : row.first_unit;
     if (unit >= last_unit) return;
-    const int64_t blocks = (units - 1) / units_a_block - first_unit / units_a_block + 1;  // that share this row
-
-    const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
     for (int at = thread; at < kPad * D; at += kThreads) {
         const int h = at / D < row.heads ? at / D : 0;
         s.q[at % D][at / D] = sb::to_f32(p.q[row.n * p.q_stride[0] + (row.head + h) * p.q_stride[1] + at % D]);
@@ -81,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, kResident) decode(const PagedDecodeP
     for (; unit < last_unit; ++unit) {
         Place at;
         at.slot = thread / B::kLanes, at.warp = warp % kWarps, at.lane = lane;
-        at.origin = unit * kUnitTokens + at.slot * kTile;
+        at.origin = static_cast<int64_t>(unit) * kUnitTokens + at.slot * kTile;
         at.low = row.start > at.origin ? static_cast<int>(row.start - at.origin) : 0;
         at.high = row.len - at.origin < kTile ? static_cast<int>(row.len - at.origin) : kTile;
         if (at.low < at.high) read_table(row, s, at);
@@ -103,16 +105,16 @@ __global__ void __launch_bounds__(kThreads, kResident) decode(const PagedDecodeP
         }
         __syncthreads();
         // C13.3 over this unit's tiles, C10: those without tokens are skipped. Then C13.4, or the state is stored.
-        const int64_t first_tile = unit * B::kTiles;
-        const int from = row.start / kTile > first_tile ? static_cast<int>(row.start / kTile - first_tile) : 0;
-        const int to = (row.len - 1) / kTile - first_tile < B::kTiles ? static_cast<int>((row.len - 1) / kTile - first_tile) + 1 : B::kTiles;
+        const int first_tile = unit * B::kTiles, last_tile = (row.len - 1) / kTile;
+        const int from = row.start / kTile > first_tile ? row.start / kTile - first_tile : 0;
+        const int to = last_tile - first_tile < B::kTiles ? last_tile - first_tile + 1 : B::kTiles;
         Walk span;
 #pragma unroll
         for (int u = 0; u < B::kTiles; ++u) {
             if (u < from || u >= to || lane >= kPad) continue;
             s.weights[warp][u][0][lane] = span.step(u == from, s.m[u][lane], s.l[u][lane]);
         }
-        if (blocks == 1 && lane < kPad) s.weights[warp][0][1][lane] = walk.step(unit == first_unit, span.m, span.l);
+        if (row.blocks == 1 && lane < kPad) s.weights[warp][0][1][lane] = walk.step(unit == row.first_unit, span.m, span.l);
         __syncwarp();
         float span_a[kElements];
 #pragma unroll
@@ -123,19 +125,21 @@ __global__ void __launch_bounds__(kThreads, kResident) decode(const PagedDecodeP
             for (int u = 0; u < B::kTiles; ++u) {
                 if (u >= from && u < to) span_a[e] = join(u == from, span_a[e], s.weights[warp][u][0][h], s.scratch[u][h * D + d]);
             }
-            if (blocks == 1) a[e] = join(unit == first_unit, a[e], s.weights[warp][0][1][h], span_a[e]);
+            if (row.blocks == 1) a[e] = join(unit == row.first_unit, a[e], s.weights[warp][0][1][h], span_a[e]);
         }
-        if (blocks > 1) store(p, row, span, span_a, unit);
+        if (row.blocks > 1) store(p, row, span, span_a, unit);
     }
-    if (blocks > 1) {
-        __threadfence();
-        __syncthreads();
+    if (row.blocks > 1) {
         int32_t* done = p.done + row.n * p.h + row.head;
-        if (thread == 0) s.last = atomicAdd(done, 1) == blocks - 1;
+        __syncthreads();  // all of this block's states are stored
+        if (thread == 0) {
+            __threadfence();
+            s.last = atomicAdd(done, 1) == row.blocks - 1;
+            __threadfence();
+        }
         __syncthreads();
         if (!s.last) return;
-        __threadfence();
-        walk_stored<kWarps>(p, row, s, first_unit, units, walk, a);
+        walk_stored<kWarps>(p, row, s, row.first_unit, row.units, walk, a);
         if (thread == 0) *done = 0;
     }
     finish<kWarps>(p, row, s, walk, a);

@@ -3,12 +3,15 @@
 // A block moves a tile, 32 rows times 256 bytes of each, of K or of V (blockIdx.y): 16-byte accesses read it in the order of the rows,
 // shared memory turns it, 16-byte accesses write it in the order of the cache. K: x elements of a row lie together, those of the next slot
 // behind them. V: consecutive slots lie together; where x rows of the tile go to x slots that begin at a multiple of x, one access writes
-// them, other rows are written element by element. The tile is independent of heads: any number of them, any head size that x divides.
+// them, other rows are written element by element. Neighbouring lanes write neighbouring slots where the rows of a tile go to such, else
+// neighbouring elements of a row. The tile is independent of heads: any number of them, any head size that x divides.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "access.cuh"
 #include "pack.cuh"
+#include "quantize.cuh"
 
 using T = SB_T;
 using C = SB_C;
@@ -49,16 +52,18 @@ constexpr int kRowPitch = kColumns + kX;                 // V: elements of the t
 constexpr int kKTile = kUnits * kUnitPitch, kVTile = kRows * kRowPitch;
 constexpr unsigned kAll = 0xFFFFFFFFu;
 
-/// Where the rows of a tile go, and in which portions V is written.
+/// Where the rows of a tile go.
 struct Plan {
     int64_t page[kRows];
     int64_t place[kRows];  // in the page; -1: nowhere
-    int first[kRows];      // portions: row r alone, or from kRows on kX rows from r - kRows
-    int portions;
+    int run[kRows];        // V: the first of kX rows that one access writes, `runs` of them
+    int single[kRows];     // V: the other rows, `singles` of them
+    int runs, singles;
+    bool follow;           // most rows go to the slot behind that of the row before
 };
 
-/// Made by the first warp, a lane a row. `runs`: the V cache allows accesses to kX slots.
-__device__ inline void make_plan(Plan& plan, const ReshapeAndCacheParams& p, int64_t first_row, bool runs) {
+/// Made by the first warp, a lane a row. `vectors`: the V cache allows accesses to kX slots.
+__device__ inline void make_plan(Plan& plan, const ReshapeAndCacheParams& p, int64_t first_row, bool vectors) {
     const int lane = threadIdx.x;
     const int64_t slot = first_row + lane < p.m ? static_cast<int64_t>(p.slots[first_row + lane]) : -1;  // C16
     const bool used = slot >= 0;
@@ -67,22 +72,29 @@ __device__ inline void make_plan(Plan& plan, const ReshapeAndCacheParams& p, int
     plan.page[lane] = page;
     plan.place[lane] = place;
 
-    // kX consecutive slots from a multiple of kX on lie in one page: its size is a multiple too where `runs` holds.
-    const int64_t next = __shfl_down_sync(kAll, slot, 1);
-    const unsigned steps = __ballot_sync(kAll, used && lane + 1 < kRows && next == slot + 1);
+    // kX consecutive slots from a multiple of kX on lie in one page: its size is a multiple too where `vectors` holds.
+    const int64_t next = __shfl_down_sync(kAll, slot, 1);  // the last lane's own: a run ends there
+    const unsigned steps = __ballot_sync(kAll, used && next == slot + 1);
     constexpr unsigned kRun = (1u << (kX - 1)) - 1u;
-    const bool leads = runs && used && place % kX == 0 && ((steps >> lane) & kRun) == kRun;
+    const bool leads = vectors && used && place % kX == 0 && ((steps >> lane) & kRun) == kRun;
     const unsigned leaders = __ballot_sync(kAll, leads);
     unsigned led = 0;
 #pragma unroll
     for (int i = 0; i < kX; ++i) led |= leaders << i;
-    const bool begins = leads || (used && !((led >> lane) & 1u));
-    const unsigned portions = __ballot_sync(kAll, begins);
-    if (begins) plan.first[__popc(portions & ((1u << lane) - 1u))] = leads ? lane + kRows : lane;
-    if (lane == 0) plan.portions = __popc(portions);
+    const bool alone = used && !((led >> lane) & 1u);
+    const unsigned singles = __ballot_sync(kAll, alone);
+    const unsigned before = (1u << lane) - 1u;
+    if (leads) plan.run[__popc(leaders & before)] = lane;
+    if (alone) plan.single[__popc(singles & before)] = lane;
+    if (lane == 0) {
+        plan.runs = __popc(leaders);
+        plan.singles = __popc(singles);
+        plan.follow = __popc(steps) >= kRows / 2;
+    }
 }
 
-__global__ void __launch_bounds__(kThreads) write_tiles(const ReshapeAndCacheParams p, const unsigned column_tiles, const bool whole, const bool runs) {
+__global__ void __launch_bounds__(kThreads)
+    write_tiles(const ReshapeAndCacheParams p, const unsigned column_tiles, const bool whole, const bool vectors) {
     __shared__ alignas(16) C tile[kKTile > kVTile ? kKTile : kVTile];
     __shared__ Plan plan;
     const bool is_v = blockIdx.y != 0;
@@ -90,8 +102,6 @@ __global__ void __launch_bounds__(kThreads) write_tiles(const ReshapeAndCachePar
     const unsigned first_column = blockIdx.x % column_tiles * kColumns;
     const unsigned d = static_cast<unsigned>(p.d);
     const unsigned width = static_cast<unsigned>(p.g) * d;  // below 2^31 (SPEC)
-    const float* scales = is_v ? p.v_scale : p.k_scale;
-    const bool one_scale = (is_v ? p.v_scales : p.k_scales) == 1;
 
     // The rows' accesses start before the slots are known: a padding row that exists is read in vain.
     const int piece = threadIdx.x % kPieces;
@@ -100,53 +110,62 @@ __global__ void __launch_bounds__(kThreads) write_tiles(const ReshapeAndCachePar
     const T* from = (is_v ? p.v : p.k) + static_cast<int64_t>(head) * (is_v ? p.v_stride[1] : p.k_stride[1]) + (column - head * d);
     const int64_t row_stride = is_v ? p.v_stride[0] : p.k_stride[0];
     sb::Pack<T, kLoad> held[kLoads]{};
-    float scale = 0.0f;
 #pragma unroll
     for (int u = 0; u < kLoads; ++u) {
         const int64_t row = first_row + threadIdx.x / kPieces + u * (kThreads / kPieces);
         if (row < p.m && column < width) held[u] = whole ? sb::load_pack<kLoad>(from + row * row_stride) : sb::gather_pack<kLoad>(from + row * row_stride, 1);
     }
-    if (scales != nullptr && column < width) scale = scales[one_scale ? 0 : head];
-    if (threadIdx.x < kRows) make_plan(plan, p, first_row, runs);
+    sb::Divisor by{};
+    if constexpr (!std::is_same<C, T>::value) {
+        if (column < width) by = sb::divisor(is_v ? p.v_scale[p.v_scales == 1 ? 0 : head] : p.k_scale[p.k_scales == 1 ? 0 : head]);
+    }
+    if (threadIdx.x < kRows) make_plan(plan, p, first_row, vectors);
 #pragma unroll
     for (int u = 0; u < kLoads; ++u) {
         const int row = threadIdx.x / kPieces + u * (kThreads / kPieces);
         const int unit = piece * kLoad / kX;
         C* to = is_v ? tile + row * kRowPitch + piece * kLoad : tile + unit * kUnitPitch + row * kX + piece * kLoad % kX;
-        *reinterpret_cast<sb::Pack<C, kLoad>*>(to) = sb::stored<kLoad, C, T>(held[u], scale);
+        *reinterpret_cast<sb::Pack<C, kLoad>*>(to) = sb::stored<kLoad, C, T>(held[u], by);
     }
     __syncthreads();
 
+    const unsigned columns = width - first_column < kColumns ? width - first_column : kColumns;
     if (!is_v) {  // k_cache[page, head, i/x, place, :]
-        const int row = threadIdx.x % kRows;
-        const int64_t place = plan.place[row];
-        C* to_page = p.k_cache + plan.page[row] * p.k_cache_stride[0];
-        for (int unit = threadIdx.x / kRows; unit < kUnits; unit += kThreads / kRows) {
-            const unsigned at = first_column + unit * kX;
-            if (place < 0 || at >= width) break;
+        const bool follow = plan.follow;
+#pragma unroll 1
+        for (int n = threadIdx.x; n < kRows * kUnits; n += kThreads) {
+            const int row = follow ? n % kRows : n / kUnits;
+            const int unit = follow ? n / kRows : n % kUnits;
+            const unsigned in_tile = unit * kX;
+            const int64_t place = plan.place[row];
+            if (place < 0 || in_tile >= columns) continue;
+            const unsigned at = first_column + in_tile;
             const unsigned h = at / d;
             const int64_t i = at - h * d;
-            C* to = to_page + h * p.k_cache_stride[1] + (i / kX * p.page + place) * kX;
+            C* to = p.k_cache + plan.page[row] * p.k_cache_stride[0] + h * p.k_cache_stride[1] + (i / kX * p.page + place) * kX;
             sb::store_pack<kX>(to, sb::load_pack<kX>(tile + unit * kUnitPitch + row * kX));
         }
-    } else {  // v_cache[page, head, i, place ...]
-        const unsigned portions = plan.portions;
-        const unsigned columns = width - first_column < kColumns ? width - first_column : kColumns;
-        for (unsigned n = threadIdx.x; n < columns * portions; n += kThreads) {
-            const unsigned column_in_tile = n / portions;
-            const int first = plan.first[n - column_in_tile * portions];
-            const int row = first % kRows;
-            const unsigned at = first_column + column_in_tile;
-            const unsigned h = at / d;
-            const int64_t i = at - h * d;
-            C* to = p.v_cache + plan.page[row] * p.v_cache_stride[0] + h * p.v_cache_stride[1] + i * p.page + plan.place[row];
-            const C* values = tile + row * kRowPitch + column_in_tile;
-            if (first < kRows) {
-                *to = *values;
-            } else {
-                sb::store_pack<kX>(to, sb::gather_pack<kX>(values, kRowPitch));
-            }
-        }
+        return;
+    }
+    const auto v_address = [&](int row, unsigned in_tile) {  // v_cache[page, head, i, place]
+        const unsigned at = first_column + in_tile;
+        const unsigned h = at / d;
+        const int64_t i = at - h * d;
+        return p.v_cache + plan.page[row] * p.v_cache_stride[0] + h * p.v_cache_stride[1] + i * p.page + plan.place[row];
+    };
+    const unsigned runs = plan.runs, singles = plan.singles;
+#pragma unroll 1
+    for (unsigned n = threadIdx.x; n < columns * runs; n += kThreads) {
+        const unsigned in_tile = n / runs;
+        const int row = plan.run[n - in_tile * runs];
+        sb::store_pack<kX>(v_address(row, in_tile), sb::gather_pack<kX>(tile + row * kRowPitch + in_tile, kRowPitch));
+    }
+#pragma unroll 1
+    for (unsigned n = threadIdx.x; n < columns * singles; n += kThreads) {
+        const unsigned which = n / columns;
+        const unsigned in_tile = n - which * columns;
+        const int row = plan.single[which];
+        *v_address(row, in_tile) = tile[row * kRowPitch + in_tile];
     }
 }
 

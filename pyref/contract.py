@@ -2,8 +2,8 @@
 
 This module is the whole contract for its readers. It gathers rounded operations and sums (``contract_numbers``), conversions
 (``contract_types``) and elementary functions (``contract_math``), and adds the softmax that rescales by powers of two (C12), the joining
-of states (C13) and the probe of C1. ``kernels_cu/contract.cuh`` has the same
-names on the device, and ``CONTRACT.md`` beside this file is the text.
+of states (C13) and the probe of C1. ``CONTRACT.md`` beside this file is the text; ``kernels_cu/contract.cuh`` has the same names on the
+device.
 """
 
 from __future__ import annotations

@@ -2,103 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pyref import contract as c
-from pyref.spec import Call, Kernel, Scalar, Tensor, itemsize, reference
+from pyref import decode_spec
+from pyref.decode_spec import SPAN, TILE, cache_views, choose_split, first_token, spans, tiles
+from pyref.spec import Array, Call, Kernel, Scalar, Tensor, itemsize, reference
 
-TILE = 128  # tokens, C13
-SPAN = 4  # tiles, C13
+__all__ = ["SPAN", "SPEC", "TILE", "cache_views", "choose_split", "run", "spans", "tiles"]
+
 _STEPS = 1 << 16  # elements of one block of the reference's arrays, so that a block stays in a core's cache
-
-
-def tiles(tokens: int) -> int:
-    """Tiles that ``tokens`` tokens lie in."""
-    return -(-tokens // TILE)
-
-
-def spans(tokens: int) -> int:
-    """Spans that ``tokens`` tokens lie in."""
-    return -(-tokens // (TILE * SPAN))
-
-
-def choose_split(sequences: int, kv_heads: int, max_seq_len: int, multiprocessors: int = 132) -> int:
-    """How the kernel shares out the work: 0 for a tile a block, k for k spans a block. It changes speed and never a byte (C13).
-
-    Few sequences want many small blocks. With enough rows a block takes a whole one, and nothing has to be stored in between.
-    """
-    rows, resident = sequences * kv_heads, 4 * multiprocessors
-    if rows * tiles(max_seq_len) <= resident:
-        return 0
-    for share in range(spans(max_seq_len), 1, -1):  # as few blocks as still fill the GPU
-        if rows * -(-spans(max_seq_len) // share) >= 2 * resident:
-            return share
-    return 1
-
-
-def _states(call: Call) -> int:
-    """States that are stored for a row: none where one block takes all its spans."""
-    split, longest = call.scalars["split"], call.scalars["max_seq_len"]
-    return tiles(longest) if split == 0 else spans(longest) if spans(longest) > split else 0
-
-
-def _token_major(call: Call) -> bool:
-    """Whether V lies in memory with a token's head dimensions side by side, as in [pages, slot, g, d]; else its tokens are, as in [.., d, page]."""
-    v = call["v_cache"]
-    return v.strides[3] != v.itemsize and v.strides[2] == v.itemsize
-
-
-def _v_memory(call: Call) -> None:
-    v = call["v_cache"]
-    dense, axis = (2, "d") if call.axes["rows"] else (3, "page")
-    if v.shape[dense] > 1 and v.strides[dense] != v.itemsize:
-        raise call.error(ValueError, "v_cache", f"got strides {v.strides} in bytes, expected {v.itemsize} for axis page or for axis d")
-    unit = 16 if call.axes["rows"] else min(16, call.axes["page"] * v.itemsize)  # bytes of the kernel's vectors
-    steps = [stride for i, (stride, size) in enumerate(zip(v.strides, v.shape, strict=True)) if i != dense and size > 1]
-    if any(step % unit for step in [v.ctypes.data, *steps]):
-        text = f"got an address {v.ctypes.data % unit} bytes past a multiple of {unit} and strides {v.strides}, expected multiples of {unit} ({axis} is dense)"
-        raise call.error(ValueError, "v_cache", text)
-
-
-def _shapes(call: Call) -> None:
-    axes, scalars = call.axes, call.scalars
-    if axes["d"] % 8 or not 8 <= axes["d"] <= 256:
-        raise call.error(ValueError, "q", f"axis d: got {axes['d']}, expected a multiple of 8 from 8 to 256")
-    if axes["page"] not in (1, 2, 4, 8, 16, 32, 64, 128, 256):
-        raise call.error(ValueError, "k_cache", f"axis page: got {axes['page']}, expected a power of two from 1 to 256")
-    if axes["g"] == 0 or axes["h"] % axes["g"]:
-        raise call.error(ValueError, "q", f"axis h: got {axes['h']}, expected a multiple of {axes['g']} (g from k_cache)")
-    most = axes["max_pages"] * axes["page"]
-    if not 0 <= scalars["max_seq_len"] <= most:
-        raise call.error(ValueError, "max_seq_len", f"got {scalars['max_seq_len']}, expected 0 to {most} (max_pages * page of block_tables)")
-    if scalars["split"] < 0:
-        raise call.error(ValueError, "split", f"got {scalars['split']}, expected 0 or more")
-    if scalars["window"] < 0:
-        raise call.error(ValueError, "window", f"got {scalars['window']}, expected 0 (none) or more")
-    if not scalars["cap"] >= 0 or np.isinf(scalars["cap"]):
-        raise call.error(ValueError, "cap", f"got {scalars['cap']}, expected 0 (none) or a positive number")
-    if axes["states"] < _states(call):
-        raise call.error(ValueError, "part_a", f"axis states: got {axes['states']}, expected at least {_states(call)}")
-
-
-def _values(call: Call) -> None:
-    lengths, most = call["seq_lens"], call.scalars["max_seq_len"]
-    wrong = np.flatnonzero((lengths < 0) | (lengths > most))
-    if wrong.size:
-        raise call.error(ValueError, "seq_lens", f"axis n: got {lengths[wrong[0]]} at {wrong[0]}, expected 0 to {most} (max_seq_len)")
-    for n, length in enumerate(lengths.tolist()):
-        used = call["block_tables"][n, _first(call, length) // call.axes["page"] : -(-length // call.axes["page"])]
-        bad = np.flatnonzero((used < 0) | (used >= call.axes["pages"]))
-        if bad.size:
-            text = f"axis max_pages: got page {used[bad[0]]} in row {n}, expected 0 to {call.axes['pages'] - 1} (axis pages, from k_cache)"
-            raise call.error(ValueError, "block_tables", text)
-
-
-def _first(call: Call, length: int) -> int:
-    """The first token that takes part: a window of w admits t >= length - w."""
-    window = call.scalars["window"]
-    return max(0, length - window) if window else 0
-
 
 SPEC = Kernel(
     stem="paged_decode",
@@ -109,8 +24,8 @@ SPEC = Kernel(
         "q": Tensor("n h | d", "T", "query; may be a slice of qkv"),
         "k_cache": Tensor("pages g d/x page | x", "T", "keys, x = 16 bytes of head dimensions; other layouts by strides", align=16),
         "v_cache": Tensor("pages g d page |", "T", "values; the stride of d or of page is 1"),
-        "block_tables": Tensor("n | max_pages", "i32", "page of every `page` tokens of a sequence; what lies past its length is not read"),
-        "seq_lens": Tensor("n", "i32", "tokens of each sequence, 0 gives +0 and an LSE of -inf"),
+        "block_tables": Tensor("n | max_pages", "i32", "pages of each sequence; entries without a token that takes part are not read"),
+        "seq_lens": Tensor("n", "i32", "tokens of each sequence; 0 gives +0 and an LSE of -inf"),
         "alibi_slopes": Tensor("h", "f32", "slope of each head's bias", optional=True),
         "sinks": Tensor("h", "f32", "natural logit of each head that joins the denominator alone", optional=True),
         "part_a": Tensor("n h states | d", "f32", "workspace: unnormalised outputs of stored states", role="work"),
@@ -118,14 +33,14 @@ SPEC = Kernel(
         "part_m": Tensor("n h states", "f32", "workspace: their maxima", role="work"),
         "done": Tensor("n h", "i32", "workspace: blocks that have finished; zero before and after every launch", role="work"),
         "scale": Scalar("f32", "factor of the logits"),
-        "scale2": Scalar("f32", "RN(RN32(scale) * log2 e)", default=lambda call: c.scale2(call.scalars["scale"]), computed=True),
+        "scale2": Scalar("f32", "RN(RN32(scale) * log2 e)", default=lambda call: c.scale2(call["scale"]), computed=True),
         "cap": Scalar("f32", "logits become cap * tanh(logit / cap); 0: as they are", default=lambda call: 0.0),
         "window": Scalar("i64", "tokens of the sliding window; 0: all", default=lambda call: 0),
         "max_seq_len": Scalar("i64", "bound of seq_lens", default=lambda call: call.axes["max_pages"] * call.axes["page"]),
         "split": Scalar(
             "i64",
             "spans a block takes, 0: one tile",
-            default=lambda call: choose_split(call.axes["n"], call.axes["g"], call.scalars["max_seq_len"]),
+            default=lambda call: choose_split(call.axes["n"], call.axes["g"], call["max_seq_len"]),
         ),
     },
     dtypes={"T": ("f32", "f16", "bf16")},
@@ -133,93 +48,104 @@ SPEC = Kernel(
     derived={
         "x": lambda call: 16 // itemsize(call.dtypes["T"]),
         "group": lambda call: call.axes["h"] // max(call.axes["g"], 1),
-        "rows": lambda call: int(_token_major(call)),
+        "rows": lambda call: int(decode_spec.token_major(call)),
     },
-    sizes={"states": _states},
-    checks=(_shapes, _v_memory),
-    values=(_values,),
-    work=lambda call: 2 * int(call["seq_lens"].sum()) * call.axes["h"] * call.axes["d"],
+    sizes={"states": decode_spec.states},
+    checks=decode_spec.CHECKS,
+    values=decode_spec.VALUES,
+    work=lambda call: _work(call),
 )
+
+
+def _work(call: Call) -> int:
+    """Steps: the loads, conversions and sums of QK and PV for every head dimension of every token and head, and what blocks do besides."""
+    n, g, h, d = (call.axes[axis] for axis in "nghd")
+    tokens = sum(length - first_token(call, length) for length in call["seq_lens"].tolist() if length > 0)
+    return 10 * tokens * h * d + 8 * 128 * n * g * decode_spec.shares(call)
 
 
 def _logits(call: Call, s: c.F32, length: int, first: int, heads: slice) -> c.F32:
     """Base-2 logits s2[h,t] of dot products s[h,t], t counted from ``first`` (C12)."""
-    if call["alibi_slopes"] is None and not call.scalars["cap"]:
-        return c.mul(s, call.scalars["scale2"])
-    s = c.mul(s, call.scalars["scale"])
-    if call.scalars["cap"]:
-        s = c.mul(call.scalars["cap"], c.tanh(c.div(s, call.scalars["cap"])))
+    if call["alibi_slopes"] is None and not call["cap"]:
+        return c.mul(s, call["scale2"])
+    s = c.mul(s, call["scale"])
+    if call["cap"]:
+        s = c.mul(call["cap"], c.tanh(c.div(s, call["cap"])))
     if call["alibi_slopes"] is not None:
         distance = (np.arange(first, first + s.shape[1]) - (length - 1)).astype(np.float32)
         s = c.add(s, c.mul(call["alibi_slopes"][heads, None], distance))
     return c.logits2(s)
 
 
-def _tile_states(call: Call, q: c.F32, k: c.F32, v: c.F32, takes_part: np.ndarray, length: int, first: int, heads: slice) -> c.State:
-    """States (m[h,u], l[h,u], a[h,u,d]) of whole tiles: q[h,d]; k[u*128,d] and v[u*128,d] start at token ``first``."""
-    s2 = _logits(call, c.chain(q[:, None, :], k[None, :, :]), length, first, heads)  # C13.1
-    s2 = s2.reshape(len(q), -1, TILE)
-    live = takes_part.reshape(-1, TILE)
+def _tile_states(s2: c.F32, v: c.F32, live: Array) -> c.State:
+    """States (m[h,u], l[h,u], a[h,u,d]) of whole tiles, of logits s2[h,u,t], v[u,t,d] and live[u,t]: who takes part (C13.2)."""
     m = c.ceil_max(np.where(live, s2, np.float32(-np.inf)))  # C12
     p = np.where(live, c.weights_p(s2, m[..., None]), np.float32(0))
-    a = np.zeros((*m.shape, v.shape[1]), np.float32)
-    v = v.reshape(-1, TILE, v.shape[1])
+    a = np.zeros((*m.shape, v.shape[2]), np.float32)
     for t in range(TILE):  # C8: a token that takes no part executes nothing
-        a = np.where(live[:, t, None], c.fma(p[..., t, None], v[:, t], a), a)
+        if live[:, t].all():
+            a = c.fma(p[..., t, None], v[:, t], a)
+        elif live[:, t].any():
+            a = np.where(live[:, t, None], c.fma(p[..., t, None], v[:, t], a), a)
     return m, c.tree_sum(p), a
 
 
-def _row_state(call: Call, n: int, kv_head: int, length: int, heads: slice) -> c.State:
-    """State (m[h], l[h], a[h,d]) of one sequence's heads of one kv head (C13.2 to C13.4)."""
-    start = _first(call, length)
-    first, last = start // TILE * TILE, tiles(length) * TILE
+def _tiles_of(call: Call, n: int, kv_head: int, length: int, heads: slice) -> Iterator[tuple[int, c.State]]:
+    """(u, the state (m[h], l[h], a[h,d]) of tile u) of those tiles of a sequence that have tokens, for the heads of one kv head."""
+    start = first_token(call, length)
     page, d = call.axes["page"], call.axes["d"]
-    takes_part = (np.arange(first, last) >= start) & (np.arange(first, last) < length)
-    tokens = np.minimum(np.maximum(np.arange(first, last), start), length - 1)  # others are not read: their place is taken by one that is
-    pages = call["block_tables"][n, tokens // page]
     q = c.to_f32(call["q"][n, heads])
-    k = c.to_f32(call["k_cache"][pages, kv_head, :, tokens % page]).reshape(-1, d)
-    v = c.to_f32(call["v_cache"][pages, kv_head, :, tokens % page])
-    step = max(1, _STEPS // (TILE * len(q))) * TILE
-    blocks = [slice(at, at + step) for at in range(0, last - first, step)]
-    parts = [_tile_states(call, q, k[b], v[b], takes_part[b], length, first + b.start, heads) for b in blocks]
-    m, l, a = (np.concatenate([part[i] for part in parts], axis=1) for i in range(3))
-    walk: c.State | None = None
-    for span in range(first // TILE // SPAN, -(-last // TILE // SPAN)):
-        own: c.State | None = None
-        for tile in range(max(span * SPAN - first // TILE, 0), min((span + 1) * SPAN - first // TILE, m.shape[1])):
-            state = (m[:, tile], l[:, tile], a[:, tile])
-            own = state if own is None else c.join(own, state)  # C13.3
-        assert own is not None
-        walk = own if walk is None else c.join(walk, own)  # C13.4
-    assert walk is not None
-    return walk
+    step = max(1, _STEPS // (TILE * len(q)))  # tiles at a time
+    for begin in range(start // TILE, tiles(length), step):
+        end = min(begin + step, tiles(length))
+        t = np.arange(begin * TILE, end * TILE)
+        live = (t >= start) & (t < length)
+        read = np.minimum(np.maximum(t, start), length - 1)  # others are not read: their place is taken by one that is
+        pages, slots = call["block_tables"][n, read // page], read % page
+        k = c.to_f32(call["k_cache"][pages, kv_head, :, slots]).reshape(-1, d)
+        v = c.to_f32(call["v_cache"][pages, kv_head, :, slots]).reshape(-1, TILE, d)
+        s2 = _logits(call, c.chain(q[:, None, :], k[None, :, :]), length, begin * TILE, heads)  # C13.1
+        m, l, a = _tile_states(s2.reshape(len(q), -1, TILE), v, live.reshape(-1, TILE))  # noqa: E741
+        for u in range(end - begin):
+            yield begin + u, (m[:, u], l[:, u], a[:, u])
+
+
+def _row_state(call: Call, n: int, kv_head: int, length: int, heads: slice) -> c.State:
+    """State (m[h], l[h], a[h,d]) of one sequence's heads of one kv head, its sink included (C13.3, C13.4)."""
+    by_span: dict[int, c.State] = {}
+    for u, state in _tiles_of(call, n, kv_head, length, heads):
+        span = u // SPAN
+        by_span[span] = c.join(by_span[span], state) if span in by_span else state  # C13.3
+    first, *rest = by_span.values()
+    for state in rest:
+        first = c.join(first, state)  # C13.4
+    if call["sinks"] is None:
+        return first
+    s2 = c.logits2(call["sinks"][heads])
+    m = c.ceil_max(s2[:, None])
+    return c.join(first, (m, c.weights_p(s2, m), np.zeros_like(first[2])))  # C13.4: one more span
 
 
 @reference(SPEC)
 def run(call: Call) -> None:
-    """out[n,h,:] = sum over t of softmax(scale * q[n,h,:] . k[t,:]) v[t,:], t over the sequence's tokens (or its window's).
+    """out[n,h,:] = sum over t of softmax(scale * q[n,h,:] . k[t,:]) v[t,:], t over the sequence's tokens (or its window's), C13.
 
-    Shapes and dtypes are those of SPEC; query head h reads kv head h // (h/g). Layouts of the caches: ``pyref.layout``. Returns out,
-    or (out, lse) where an array for lse was given. The bytes depend on dtype and on the row's own tokens alone: neither the batch,
-    nor ``split``, nor the layout, nor the page size changes them.
+    Shapes and dtypes are those of SPEC; query head h reads kv head h // (h/g). Caches in another layout than the classic one are passed as
+    views (``cache_views``). Returns out, or (out, lse) where an array for lse was given. The bytes depend on dtype and on the row's own
+    tokens alone: neither the batch, nor ``split``, nor the layout, nor the page size changes them. A row of no tokens is +0 with an LSE of
+    -inf, also where it has a sink (C10).
     """
     group = call.axes["h"] // call.axes["g"]
-    out = call["out"]
+    out, lse = call["out"], call["lse"]
     for n, length in enumerate(call["seq_lens"].tolist()):
-        if not length:  # C10
+        if length <= 0:  # C10
             out[n] = c.from_f32(np.zeros(out.shape[1:], np.float32), call.dtypes["T"])
-            if call["lse"] is not None:
-                call["lse"][n] = -np.inf
+            if lse is not None:
+                lse[n] = -np.inf
             continue
         for kv_head in range(call.axes["g"]):
             heads = slice(kv_head * group, (kv_head + 1) * group)
-            state = _row_state(call, n, kv_head, length, heads)
-            if call["sinks"] is not None:  # C13.4: one more span
-                s2 = c.logits2(call["sinks"][heads])
-                m = c.ceil_max(s2[:, None])
-                state = c.join(state, (m, c.weights_p(s2, m), np.zeros_like(state[2])))
-            m, l, a = state
+            m, l, a = _row_state(call, n, kv_head, length, heads)  # noqa: E741
             out[n, heads] = c.from_f32(c.div(a, l[:, None]), call.dtypes["T"])  # C13.5
-            if call["lse"] is not None:
-                call["lse"][n, heads] = c.canonical_nan(c.lse(m, l))
+            if lse is not None:
+                lse[n, heads] = c.canonical_nan(c.lse(m, l))

@@ -34,7 +34,7 @@ SWAPPED = {"swap": (0, 1)}
 SPECIALISATIONS = [
     *(mapping(t, d, 16) for t in FLOATS for d in HEAD_SIZES),
     *(mapping(FLOATS[(i + j) % 3], d, page) for j, page in enumerate((8, 32)) for i, d in enumerate(HEAD_SIZES)),
-    *(mapping(t, 128, page) for page, others in ((8, ("f16", "f32")), (32, ("f16", "bf16"))) for t in others),
+    *(mapping(t, 128, page) for page, others in ((8, ("bf16", "f32")), (32, ("f16", "f32"))) for t in others),
     *(mapping(t, d, page) for page, d in ((64, 64), (128, 128), (256, 64)) for t in FLOATS),
     *(mapping(t, 64, page, lens=(1, 3, 35)) for page in (1, 2, 4) for t in ("f16", "f32")),
     *(mapping(t, d, page, lens=(7, 130)) for t, d, page in (("bf16", 96, 1), ("bf16", 80, 2), ("bf16", 120, 4), ("f32", 120, 4))),

@@ -26,6 +26,7 @@ def cpp_cases() -> dict[str, tuple[Callable[..., np.ndarray], list[np.ndarray]]]
     triples = [np.concatenate([t, n, r]) for t, n, r in zip(ties, (a, b, a[::-1]), raw, strict=True)]
     logits = np.concatenate([stream.normal((1 << 16,), "f32", scale=s) for s in (1.0, 40.0, 2e9)] + [x])
     tops = contract.ceil(np.where(np.isnan(logits), np.resize(np.float32([0, -np.inf, np.inf]), len(logits)), logits))
+    below = contract.add(tops, np.resize(np.arange(100, 140).astype(np.float32), len(tops)))  # weights about the least that counts
     codes = np.arange(1 << 8, dtype=np.uint32).view(np.float32)
     half = np.float32(0.5)
     return {
@@ -37,8 +38,8 @@ def cpp_cases() -> dict[str, tuple[Callable[..., np.ndarray], list[np.ndarray]]]
         "mul_add": (lambda p, q, r: contract.add(contract.mul(p, q), r), triples),  # C2: two roundings
         "running_max": (contract.running_max, [np.where(np.isnan(pairs[0]), np.float32(-np.inf), pairs[0]), pairs[1]]),
         "logits2": (contract.logits2, pairs[:1]),
-        "pow2_weight": (contract.pow2_weight, [np.concatenate([np.arange(-300, 300).astype(np.float32), tops])]),
-        "weight_p": (contract.weights_p, [logits, tops]),
+        "pow2_weight": (contract.pow2_weight, [np.concatenate([np.arange(-300, 300).astype(np.float32), tops, x])]),
+        "weight_p": (contract.weights_p, [np.tile(logits, 2), np.concatenate([tops, below])]),
         "join_scalar_half": (lambda p, q, r: contract.fma(q, r, contract.mul(p, half)), triples),
         "lse": (contract.lse, [tops, np.abs(logits)]),
         "from_f32_f32": (lambda p: contract.from_f32(p, "f32"), pairs[:1]),

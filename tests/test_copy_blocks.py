@@ -48,6 +48,7 @@ CASES = [
     case("1030-pairs", "more pairs than a tile of the shortest pages has", "f16", 8, [(2 * i, 2 * i + 1) for i in range(1030)], pages=2060),
     case("65537-pairs", "more pairs than grid.y takes", "e4m3", 16, [(2 * i, 2 * i + 1) for i in range(65_537)], pages=131_074, v=False),
     case("padded-pages", "576 used of 640, each cache with its stride", "f16", 576, FEW, k_cache={"pad": {1: 64}}, v_cache={"pad": {1: 8}}),
+    case("46-in-48", "strides allow 16 bytes, the pages do not", "f16", 46, FEW, k_cache={"pad": {1: 2}}, v_cache={"pad": {1: 2}}),
     *(case(f"odd-{a}", f"{a} starts at element 1", "f16", 64, FEW, **{a: {"offset": 1}}) for a in ("k_cache", "v_cache")),
     case("8-bytes-off", "8-byte accesses", "f16", 64, FEW, v_cache={"offset": 4}),
     case("odd-stride", "pages an odd number of elements apart", "f16", 64, FEW, k_cache={"pad": {1: 1}}),

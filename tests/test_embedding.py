@@ -54,6 +54,7 @@ CASES = [
     case("f32-of-1", "rows of one element: 256 of them a step", "f32", 1, [(7 * i) % 11 - 1 for i in range(1030)]),
     case("70-ids", "two tiles", "bf16 i32", 128, [(5 * i) % 12 - 1 for i in range(70)]),
     case("padded", "rows of table and output with room behind them", "f16", 24, EDGES, out={"pad": {1: 8}}, table={"pad": {1: 16}}),
+    case("46-in-48", "strides allow 16 bytes, the rows do not", "f16", 46, EDGES, out={"pad": {1: 2}}, table={"pad": {1: 2}}),
     *(case(f"odd-{a}", f"{a} starts at element 1", "f16", 64, [2, 9, 0], **{a: {"offset": 1}}) for a in ("out", "table")),
     case("8-bytes-off", "8-byte accesses", "f16", 64, [2, 9, 0], table={"offset": 4}),
     case("odd-stride", "rows of the table an odd number of elements apart", "f16", 64, [2, 9, 0], table={"pad": {1: 1}}),

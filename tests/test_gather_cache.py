@@ -54,6 +54,8 @@ CASES = [
     case("page-of-256", "a large page", "bf16", 1, 16, 256, [300]),
     case("head-of-46", "16-byte accesses over all 8 heads", "f16", 8, 46, 8, [3, 9]),
     case("head-of-46-hnd", "accesses of 4 bytes", "f16", 3, 46, 8, [3, 9], places=HND),
+    case("head-of-46-in-48", "strides allow 16 bytes, the head size does not", "f16", 3, 46, 8, [3, 9],
+         places={"k": {"pad": {2: 2}}, "v": {"pad": {2: 2}}, "k_cache": {"pad": {3: 2}}, "v_cache": {"pad": {3: 2}}}),
     case("head-of-47-fp8", "single bytes", "e4m3", 3, 47, 8, [3, 9]),
     *(case(f"head-of-{d}", "head sizes of real models", "bf16", 2, d, 8, [3, 9]) for d in (80, 120, 256, 576)),
     case("40-heads-of-128", "640 accesses a row: three blocks side by side", "bf16", 40, 128, 8, [2, 1]),

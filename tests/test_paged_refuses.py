@@ -17,7 +17,7 @@ from tools.arena import Region, place, sentinel
 
 V1, V2 = STEMS = ("paged_attention_v1", "paged_attention_v2")
 F16, F32, BF16, E4M3, I32 = (DTYPES[name][0] for name in ("f16", "f32", "bf16", "e4m3", "i32"))
-GOOD = case("good", "n 3, h 4, g 2, d 32, page 8, 3 columns of the table, 8 pages", h=4, g=2, d=32, page=8, lens=(9, 0, 16), slopes="classic")
+GOOD = case("good", "what the bad input is made of", h=4, g=2, d=32, page=8, lens=(9, 0, 16), slopes="classic")
 PAGES, COLUMNS = 7, 3
 Change = dict[str, Any]
 Bad = tuple[str, Change, type[Exception], tuple[str, ...]]
@@ -46,16 +46,12 @@ def repeated(shape: tuple[int, ...]) -> Region:
     return Region(one.buffer, np.ndarray(shape, F16, one.buffer, one.offset, (0, *one.view.strides[1:])))
 
 
-def read_only(region: Region) -> Region:
-    """The same array, not writable."""
-    region.view.flags.writeable = False
-    return region
-
-
+NEEDED = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale")
+ABSENT = dict.fromkeys(("out", "lse", "alibi_slopes", "tmp_out", "exp_sums", "max_logits"))
 K, V = (PAGES, 2, 4, 8, 8), (PAGES, 2, 32, 8)
 COMMON: list[Bad] = [
     # missing, unknown, of another kind
-    *((f"without-{name}", {name: None}, TypeError, (name, "missing")) for name in ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale")),
+    *((f"without-{name}", {name: None}, TypeError, (name, "missing")) for name in NEEDED),
     ("unknown", {"kv_scale": 1.0}, TypeError, ("kv_scale", "expected out, q, k_cache")),
     ("scale2-given", {"scale2": 1.0}, TypeError, ("scale2", "computed")),
     ("scale-text", {"scale": "1"}, TypeError, ("scale", "got str", "expected a number")),
@@ -90,23 +86,22 @@ COMMON: list[Bad] = [
     ("k-not-dense", {"k_cache": zeros(*K, swap=(3, 4))}, ValueError, ("k_cache", "axis x", "stride of 16 bytes", "expected 2")),
     ("k-gap-inside", {"k_cache": zeros(*K, pad={3: 1})}, ValueError, ("k_cache", "axis d/x", "stride of 144 bytes", "expected 128")),
     ("v-not-dense", {"v_cache": zeros(*V, swap=(2, 3))}, ValueError, ("v_cache", "axis page", "stride of 64 bytes", "expected 2")),
-    ("tables-not-dense", {"block_tables": zeros(3, COLUMNS, dtype=I32, swap=(0, 1))}, ValueError, ("block_tables", "axis max_pages", "dense")),
+    ("tables-not-dense", {"block_tables": zeros(3, COLUMNS, dtype=I32, swap=(0, 1))}, ValueError, ("axis max_pages", "dense")),
     ("k-address", {"k_cache": shifted(K, 1)}, ValueError, ("k_cache", "address 2 bytes", "multiple of 16")),
     ("v-address", {"v_cache": shifted(V, 4)}, ValueError, ("v_cache", "address 8 bytes", "multiple of 16")),
     ("k-page-stride", {"k_cache": gap(K, 1, 4)}, ValueError, ("k_cache", "axis pages", "stride of 1032 bytes", "multiple of 16")),
     ("v-head-stride", {"v_cache": gap(V, 2, 1)}, ValueError, ("v_cache", "axis pages", "stride of 1028 bytes", "multiple of 16")),
     ("out-shares-rows", {"out": repeated((3, 4, 32))}, ValueError, ("out", "axis n", "stride of 0 bytes", "share memory")),
-    ("out-read-only", {"out": read_only(sentinel((3, 4, 32), F16))}, ValueError, ("out", "read-only", "writable")),
     # sizes
-    ("head-ratio", {"q": zeros(3, 3, 32), "out": None, "lse": None, "alibi_slopes": None}, ValueError, ("q", "axis h", "got 3", "multiple of g = 2")),
-    ("no-kv-heads", {"k_cache": zeros(PAGES, 0, 4, 8, 8), "v_cache": zeros(PAGES, 0, 32, 8)}, ValueError, ("axis h", "g = 0", "at least 1")),
+    ("head-ratio", {**ABSENT, "q": zeros(3, 3, 32)}, ValueError, ("q", "axis h", "got 3", "multiple of g = 2")),
+    ("no-kv-heads", {"k_cache": zeros(PAGES, 0, 4, 8, 8), "v_cache": zeros(PAGES, 0, 32, 8)}, ValueError, ("axis h", "g = 0")),
     ("longest-negative", {"max_seq_len": -1}, ValueError, ("max_seq_len", "got -1", "expected 0 to 24")),
     ("longest-too-long", {"max_seq_len": 25}, ValueError, ("max_seq_len", "got 25", "expected 0 to 24", "max_pages 3", "page 8")),
     # what only checked=True reads
-    ("length-negative", {"seq_lens": place(np.int32([9, -1, 16]))}, ValueError, ("seq_lens", "[1]", "got -1", "expected 0 to 24")),
+    ("length-negative", {"seq_lens": place(np.int32([9, -1, 16]))}, ValueError, ("seq_lens", "[1]", "got -1", "0 to 24")),
     ("length-too-long", {"max_seq_len": 15}, ValueError, ("seq_lens", "[2]", "got 16", "expected 0 to 15")),
-    ("page-number-of-pages", {"block_tables": place(np.int32([[0, 7, -1], [-1] * 3, [2, 3, -1]]))}, ValueError, ("[0, 1]", "got 7", "0 to 6")),
-    ("page-stale", {"block_tables": place(np.int32([[0, 1, -1], [-1] * 3, [2, -1, -1]]))}, ValueError, ("block_tables", "[2, 1]", "got -1")),
+    ("page-7-of-7", {"block_tables": place(np.int32([[0, 7, -1], [-1] * 3, [2, 3, -1]]))}, ValueError, ("[0, 1]", "got 7", "0 to 6")),
+    ("page-stale", {"block_tables": place(np.int32([[0, 1, -1], [-1] * 3, [2, -1, -1]]))}, ValueError, ("[2, 1]", "got -1", "0 to 6")),
 ]  # fmt: skip
 
 
@@ -118,7 +113,7 @@ def sized(dtype: str, d: int, page: int, columns: int = 1, n: int = 1, h: int = 
     found: Change = {name: place(np.zeros(shape, storage)) for name, shape in arrays.items()}
     found["block_tables"] = place(np.zeros((n, columns), np.int32))
     found["seq_lens"] = place(np.zeros(n, np.int32))
-    return {**dict.fromkeys(("out", "lse", "alibi_slopes", "tmp_out", "exp_sums", "max_logits")), **found}
+    return {**ABSENT, **found}
 
 
 SIZES: list[Bad] = [
@@ -136,10 +131,11 @@ ONLY: dict[str, list[Bad]] = {
          ("max_seq_len", "got 57472", "at most 57464", "232480 bytes", "232448", "paged_attention_v2")),
     ],
     V2: [
-        ("grid-z", sized("f16", 32, 256, columns=131_071), ValueError, ("max_seq_len", "33554176", "at most 33553920", "65536 partitions", "65535")),
+        ("grid-z", sized("f16", 32, 256, columns=131_071), ValueError,
+         ("max_seq_len", "got 33554176", "at most 33553920", "65536 partitions", "65535")),
         ("few-partitions", {"max_seq_len": 24, **{name: sentinel((3, 4, 0, *rest), F32) for name, rest in
          (("tmp_out", (32,)), ("exp_sums", ()), ("max_logits", ()))}}, ValueError, ("tmp_out", "axis parts", "got 0", "at least 1", "24")),
-        ("partitions-differ", {"exp_sums": sentinel((3, 4, 2), F32)}, ValueError, ("exp_sums", "axis parts", "got 2", "expected 1 (from tmp_out)")),
+        ("partitions-differ", {"exp_sums": sentinel((3, 4, 2), F32)}, ValueError, ("exp_sums", "axis parts", "got 2", "expected 1")),
         ("workspace-heads", {"max_logits": sentinel((3, 2, 1), F32)}, ValueError, ("max_logits", "axis h", "got 2", "expected 4")),
         ("workspace-f16", {"tmp_out": sentinel((3, 4, 1, 32), F16)}, TypeError, ("tmp_out", "got f16", "expected f32")),
         ("workspace-not-dense", {"exp_sums": sentinel((3, 4, 1), F32, pad={1: 1})}, ValueError, ("exp_sums", "axis n", "dense")),
@@ -165,13 +161,32 @@ def test_the_good_input_is_good(stem: str) -> None:
     assert set(harness.compute(stem, arguments)) == set(cases.kernel(stem).outputs)
 
 
+def refused_in_place(stem: str, arguments: Change, *texts: str) -> None:
+    """``harness.refuses`` for arguments that a copy would change: a ValueError with these texts, and no byte is written."""
+    before = {name: value.buffer.copy() for name, value in arguments.items() if isinstance(value, Region)}
+    with pytest.raises(ValueError, match=f"^{stem}: ") as caught:
+        cases.kernel(stem).bind(cases.views(arguments), checked=True)
+    assert all(text in str(caught.value) for text in texts), caught.value
+    assert all(np.array_equal(arguments[name].buffer, buffer) for name, buffer in before.items())
+
+
 @pytest.mark.parametrize("stem", STEMS)
 @pytest.mark.parametrize(("written", "read"), [("out", "q"), ("out", "v_cache"), ("lse", "alibi_slopes"), ("out", "lse")])
 def test_outputs_have_memory_of_their_own(stem: str, written: str, read: str) -> None:
     arguments = inputs(stem, GOOD)
-    target, source = arguments[written].view, arguments[read]
+    target, source = arguments[written].view, place(np.zeros(4096, np.uint8))
     arguments[written] = Region(source.buffer, np.ndarray(target.shape, target.dtype, source.buffer, source.offset))
-    harness.refuses(stem, arguments, ValueError, written, f"overlaps {read}", "memory of its own")
+    other = arguments[read].view
+    strides = other.strides
+    arguments[read] = Region(source.buffer, np.ndarray(other.shape, other.dtype, source.buffer, source.offset, strides))
+    refused_in_place(stem, arguments, written, f"overlaps {read}", "memory of its own")
+
+
+@pytest.mark.parametrize(("stem", "name"), [(stem, name) for stem in STEMS for name in cases.kernel(stem).outputs])
+def test_outputs_are_writable(stem: str, name: str) -> None:
+    arguments = inputs(stem, GOOD)
+    arguments[name].view.flags.writeable = False
+    refused_in_place(stem, arguments, name, "read-only", "writable")
 
 
 @pytest.mark.parametrize("run", [paged_attention_v1.run, paged_attention_v2.run])
@@ -184,5 +199,5 @@ def test_the_references_check_their_input(run: Callable[..., Any]) -> None:
 
 def test_the_greatest_length_of_version_1_fills_shared_memory() -> None:
     assert classic_spec.shared_bytes(128, 57464) == classic_spec.MAX_SHARED_BYTES
-    call = cases.kernel(V1).bind(cases.views({**{k: v for k, v in sized("f16", 128, 16, 3592).items() if v}, "scale": 1.0, "max_seq_len": 57464}))
-    assert call["max_seq_len"] == 57464
+    given = {name: value for name, value in sized("f16", 128, 16, 3592).items() if value is not None and name in cases.kernel(V1).args}
+    assert cases.kernel(V1).bind(cases.views({**given, "scale": 1.0, "max_seq_len": 57464}))["max_seq_len"] == 57464

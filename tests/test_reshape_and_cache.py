@@ -60,6 +60,7 @@ CASES = [
          places={"k": {"pad": {1: 6}, "offset": 64}, "v": {"pad": {1: 6}, "offset": 128}}),
     case("third-dimension-of-qkv", "qkv [n, g, 3, d]: heads apart", "f16 f16", 3, 16, 8, [1, 20],
          places={"k": {"pad": {2: 32}, "offset": 16}, "v": {"pad": {2: 32}, "offset": 32}}),
+    case("only-v-heads-apart", "the heads of V lie apart, those of K do not", "f16 f16", 3, 16, 8, [1, 20], places={"v": {"pad": {2: 16}}}),
     case("own-strides", "rows and pages of K and V, each with another stride", "bf16 bf16", 2, 32, 8, [*range(8, 16), 2],
          places={"k": {"pad": {1: 1}}, "v": {"pad": {1: 2}}, "k_cache": {"pad": {1: 1}}, "v_cache": {"pad": {1: 2}}}),
     case("padded-heads", "each head of the caches has room behind it", "f16 f16", 2, 32, 8, [*range(8, 16), 2],

@@ -35,6 +35,8 @@ CASES = [
     case("head-of-46-nhd", "46 elements, 92 bytes: 16-byte accesses over all 8 heads", "f16 f16", 8, 46, 8, [1, 2, 9]),
     case("head-of-46-hnd", "accesses of 4 bytes: no vector divides a head", "f16 f16", 3, 46, 8, [1, 2, 9], places=HND),
     case("head-of-46-fp8", "two elements at a time", "bf16 e4m3", 3, 46, 8, [1, 2, 9], places=HND),
+    case("head-of-46-in-48", "strides allow 16 bytes, the head size does not", "f16 f16", 3, 46, 8, [1, 2, 9],
+         places={"k": {"pad": {2: 2}}, "v": {"pad": {2: 2}}, "k_cache": {"pad": {3: 2}}, "v_cache": {"pad": {3: 2}}}),
     case("head-of-47", "single elements, one head after another", "bf16 bf16", 3, 47, 8, [1, 2, 9], places=HND),
     case("head-of-47-fp8", "single elements", "f16 e5m2", 3, 47, 8, [1, 2, 9]),
     case("head-of-1", "heads of one element", "f32 f32", 5, 1, 8, [1, 2, 9]),

@@ -111,6 +111,23 @@ def test_c13_join_rounds_in_the_order_of_the_walk() -> None:
             assert bits(got) == [exact_fma(x_u, w_u, first)]
 
 
+def test_c13_join_rounds_the_older_state_first() -> None:
+    """V near 2^-120: a weight makes subnormals, and only there does it matter which product is rounded alone."""
+    stream = Stream(15)
+    older = contract.mul(stream.normal((400,), "f32"), np.float32(2.0**-120))
+    later = contract.mul(stream.normal((400,), "f32"), np.float32(2.0**-125))
+    for m, m_u, exact in (
+        (0, 12, [exact_fma(y, np.float32(1), contract.mul(x, np.float32(2.0**-12))) for x, y in zip(older, later, strict=True)]),
+        (12, 0, [exact_fma(y, np.float32(2.0**-12), x) for x, y in zip(older, later, strict=True)]),
+    ):
+        tops = [np.full(400, x, np.float32) for x in (m, m_u)]
+        _, total, out = contract.join((tops[0], older, older[:, None]), (tops[1], later, later[:, None]))
+        assert bits(total) == exact
+        assert bits(out) == exact
+    swapped = [exact_fma(x, np.float32(2.0**-12), y) for x, y in zip(older, later, strict=True)]
+    assert swapped != [exact_fma(y, np.float32(1), contract.mul(x, np.float32(2.0**-12))) for x, y in zip(older, later, strict=True)]
+
+
 def test_c13_join_with_states_without_weight() -> None:
     def state(m: float, l: float, a: float) -> contract.State:  # noqa: E741
         return np.float32([m]), np.float32([l]), np.float32([[a]])

@@ -45,6 +45,8 @@ CASES = [
          places={"k": {"pad": {1: 3}}, "v": {"pad": {1: 5}, "offset": 8}}),
     case("one-slot-a-page", "slots and heads beside each other: a row is one run", "f16", 3, 46, 1, [2, 0]),
     case("head-of-46", "accesses of 4 bytes", "f16", 3, 46, 8, [1, 2, 9], places=qkv(3, 46)),
+    case("head-of-46-in-48", "strides allow 16 bytes, the head size does not", "f16", 3, 46, 8, [1, 2, 9],
+         places={"k": {"pad": {2: 2}}, "v": {"pad": {2: 2}}, "k_cache": {"pad": {3: 2}}, "v_cache": {"pad": {3: 2}}}),
     case("head-of-47", "accesses of 2 bytes", "bf16", 3, 47, 8, [1, 2, 9], places=qkv(3, 47)),
     *(case(f"head-of-{d}", "head sizes of real models", "bf16", 2, d, 8, [1, 20], places=qkv(2, d)) for d in (80, 112, 120, 128, 256)),
     case("40-heads-of-128", "640 accesses a row", "bf16", 40, 128, 8, [3, 17]),

@@ -18,9 +18,8 @@ import numpy as np
 
 from kernels_cu import build
 from pyref.spec import Call
-from tools import device
+from tools import device, numba_gpu
 from tools.arena import Region
-
 
 _ORDERS = ("forward", "reverse", "shuffle")  # of the emulator; "shuffle:SEED"
 
@@ -142,6 +141,24 @@ class Gpu:
                 memory.download(region.buffer, moved[name])
 
 
+class NumbaGpu:
+    """``emu/<stem>.py`` compiled by numba-cuda, run on the machine's GPU by a process of its own."""
+
+    name = "numba-gpu"
+
+    def missing(self) -> str | None:
+        return numba_gpu.missing()
+
+    def declines(self, call: Call) -> str | None:
+        return None if numba_gpu.has_kernel(call.kernel.stem) else "the port has no kernel"
+
+    def run(self, call: Call, regions: Mapping[str, Region]) -> None:
+        try:
+            numba_gpu.run(call, regions)
+        except numba_gpu.WorkerError as error:
+            raise LegError(f"numba-gpu: {call.kernel.stem}: {error}") from error
+
+
 def complete(call: Call, regions: Mapping[str, Region]) -> dict[str, Region]:
     """Regions of every array of the call: outputs that the call allocated itself get buffers without guards."""
     found = dict(regions)
@@ -155,7 +172,7 @@ def complete(call: Call, regions: Mapping[str, Region]) -> dict[str, Region]:
 @functools.cache
 def all_legs() -> tuple[Leg, ...]:
     """Every leg, the definition first."""
-    return (Ref(), Sim(), Host(), Gpu())
+    return (Ref(), Sim(), Host(), Gpu(), NumbaGpu())
 
 
 def leg(name: str) -> Leg:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from emu.host.compiler import BuildError, find_compiler, flags, link, need_compi
 from emu.host.tokens import Region, regions, tokenize
 from emu.host.translate import TranslationError, translate
 
-__all__ = ["BuildError", "TranslationError", "build", "find_compiler", "fingerprint", "flags", "runtime_library", "to_cpp"]
+__all__ = ["BuildError", "TranslationError", "build", "build_text", "find_compiler", "fingerprint", "flags"]
+__all__ += ["need_compiler", "runtime_library", "to_cpp"]
 
 _HERE = Path(__file__).resolve().parent
 INCLUDE_DIR = _HERE / "include"
@@ -34,8 +36,12 @@ def build(
     extra: Sequence[str] = (),
     arch: str = "sm_90",
     runtime_dir: Path | None = None,
+    check: bool = False,
+    program: bool = False,
 ) -> None:
-    """Builds the shared library `out` from the CUDA source `source`.
+    """Builds the shared library `out` from the CUDA source `source`; with `program`, an executable of a source that has a main().
+
+    With `check` every access of the product is shown to the runtime, which reports faults once samebits_set_check() has been called.
 
     `defines` become -D options, `footer` is text after the source (static_asserts), `extra` further compiler flags, `arch` the value of
     __CUDA_ARCH__. The product may be moved; the runtime that all products share stays in `runtime_dir` (runtime_folder() if None) and is
@@ -44,15 +50,38 @@ def build(
     """
     compiler = need_compiler(compiler)
     out.parent.mkdir(parents=True, exist_ok=True)
-    text = to_cpp(source, defines=defines, include_dirs=include_dirs, footer=footer, compiler=compiler, extra=extra, arch=arch)
+    text = to_cpp(source, defines=defines, include_dirs=include_dirs, footer=footer, compiler=compiler, extra=extra, arch=arch, check=check)
+    build_text(text, out=out, compiler=compiler, extra=extra, runtime_dir=runtime_dir, check=check, program=program)
+
+
+def build_text(
+    text: str,
+    *,
+    out: Path,
+    compiler: str,
+    extra: Sequence[str] = (),
+    runtime_dir: Path | None = None,
+    check: bool = False,
+    program: bool = False,
+) -> None:
+    """Compiles and links what to_cpp() gave, as build() does. Raises BuildError."""
     runtime = runtime_library(compiler, runtime_dir)
     options = [f"-Wl,-rpath,$ORIGIN:{runtime.parent}"]
     if sys.platform == "darwin":
         options = [f"-Wl,-rpath,@loader_path,-rpath,{runtime.parent}"]
     else:
-        options += ["-Wl,-z,defs", f"-Wl,--version-script={RUNTIME_DIR / 'exports.map'}"]
-    command = [compiler, *flags(compiler), *extra, "-x", "c++-cpp-output", "-", "-x", "none", str(runtime), *options]
-    link(command, out, text.encode())
+        options += ["-Wl,-z,defs", *([] if program else [f"-Wl,--version-script={RUNTIME_DIR / 'exports.map'}"])]
+    if check and "clang" not in version(compiler):  # clang++ calls the hooks of these by itself
+        options += [f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset")]
+    compile_it = [compiler, *flags(compiler, check), *extra, "-x", "c++-cpp-output", "-"]
+    if not check:
+        link([*compile_it, "-x", "none", str(runtime), *options], out, text.encode(), program)
+        return
+    # In two steps: linked with that flag, a sanitizer's own library would come.
+    with tempfile.TemporaryDirectory(prefix="samebits-") as scratch:
+        item = str(Path(scratch) / "checked.o")
+        run([*compile_it, "-c", "-o", item], text.encode())
+        link([compiler, *extra, item, str(runtime), *options], out, program=program)
 
 
 def to_cpp(
@@ -64,6 +93,7 @@ def to_cpp(
     compiler: str | None = None,
     extra: Sequence[str] = (),
     arch: str = "sm_90",
+    check: bool = False,
 ) -> str:
     """The preprocessed and translated text that build() compiles."""
     compiler = need_compiler(compiler)
@@ -74,7 +104,7 @@ def to_cpp(
     options = [f"-D{key}={value}" for key, value in (defines or {}).items()]
     options += [f"-D__CUDA_ARCH__={_arch_number(arch)}", "-D__CUDACC__", "-D__NVCC__", "-D__SAMEBITS__"]
     options += [f"-I{INCLUDE_DIR}", f"-iquote{source.parent}", *(f"-I{directory}" for directory in include_dirs)]
-    command = [compiler, *flags(compiler), *extra, *options, "-include", "samebits.h", "-E", "-x", "c++", "-"]
+    command = [compiler, *flags(compiler, check), *extra, *options, "-include", "samebits.h", "-E", "-x", "c++", "-"]
     result = run(command, text.encode()).decode()
     if _needs_c_headers(result, str(source)):
         result = run([*command, "-DSAMEBITS_FULL_MATH"], text.encode()).decode()
@@ -123,7 +153,7 @@ def runtime_library(compiler: str | None = None, folder: Path | None = None) -> 
         # A distribution's hardening takes switches of stacks and jumps between them for attacks.
         plain = ["-U_FORTIFY_SOURCE", *(["-fcf-protection=none"] if os.uname().machine == "x86_64" else [])]
         command = [compiler, *flags(compiler), *plain, f"-I{INCLUDE_DIR}", "-x", "c++", str(RUNTIME_DIR / "runtime.cpp"), "-x", "none"]
-        link([*command, "-pthread", named], library)
+        link([*command, "-pthread", "-ldl", named], library)
     return library
 
 

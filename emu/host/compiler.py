@@ -14,6 +14,28 @@ from pathlib import Path
 OLDEST = {"g++": 11, "clang++": 12}
 
 
+_SANITIZE = "-fsanitize=thread,alignment,signed-integer-overflow,bounds"
+_GCC_CHECK = [
+    "-g1",  # lines of reports
+    _SANITIZE,
+    "--param=tsan-distinguish-volatile=1",
+    "--param=tsan-instrument-func-entry-exit=0",
+    "-fno-tree-sra",  # a float4 stays one access of 16 bytes
+    "-fno-tree-vectorize",  # and neighbours stay several
+    "-fno-store-merging",
+    "-fno-tree-loop-distribute-patterns",
+    "-DSAMEBITS_CHECK",
+]
+_CLANG_CHECK = [
+    "-g1",
+    _SANITIZE,
+    *(part for option in ("-tsan-distinguish-volatile", "-tsan-instrument-func-entry-exit=0") for part in ("-mllvm", option)),
+    "-fno-vectorize",
+    "-fno-slp-vectorize",
+    "-DSAMEBITS_CHECK",
+]
+
+
 class BuildError(RuntimeError):
     """A compiler refused the source or is missing; the text is what the compiler said, at the lines of the user's file."""
 
@@ -66,10 +88,11 @@ def version(compiler: str) -> str:
 
 
 @functools.cache
-def flags(compiler: str) -> tuple[str, ...]:
+def flags(compiler: str, check: bool = False) -> tuple[str, ...]:
     """Flags that every build has; none of them lets a compiler change a result.
 
     With -mfma and -mf16c, taken where the CPU has them, an fma is one instruction instead of a call that computes the same bits.
+    With `check`, every access calls the runtime (runtime/hooks.cpp) and keeps the size that the source gave it.
     """
     macros = _macros(compiler)
     chosen = [
@@ -86,6 +109,9 @@ def flags(compiler: str) -> tuple[str, ...]:
     if "__clang__" not in macros:
         chosen.append("-fno-gnu-unique")  # static variables of templates must not be shared between libraries
     chosen += [flag for flag, macro in (("-mfma", "__FMA__"), ("-mf16c", "__F16C__")) if macro in macros]
+    if check:
+        chosen.remove("-fwrapv")  # with it no overflow is seen
+        chosen += _CLANG_CHECK if "__clang__" in macros else _GCC_CHECK
     return tuple(chosen)
 
 
@@ -98,12 +124,12 @@ def run(command: Sequence[str], text: bytes = b"") -> bytes:
     return done.stdout
 
 
-def link(command: Sequence[str], out: Path, text: bytes = b"") -> None:
-    """Runs a compiler that writes a shared library, which appears under its name when it is whole."""
+def link(command: Sequence[str], out: Path, text: bytes = b"", program: bool = False) -> None:
+    """Runs a compiler that writes a shared library or a program, which appears under its name when it is whole."""
     handle, partial = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
     os.close(handle)
     try:
-        run([*command, "-shared", "-o", partial], text)
+        run([*command, *([] if program else ["-shared"]), "-o", partial], text)
         os.chmod(partial, 0o755)
         os.replace(partial, out)
     except BaseException:

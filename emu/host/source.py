@@ -87,6 +87,10 @@ class Source:
         """Puts `text` behind token i."""
         self.edits.append((self.tokens[i].end, self.tokens[i].end, text))
 
+    def insert_before(self, i: int, text: str) -> None:
+        """Puts `text` before token i."""
+        self.edits.append((self.tokens[i].start, self.tokens[i].start, text))
+
     def statement_start(self, i: int) -> int:
         """First token of the statement or declaration that token i belongs to."""
         while i > 0:

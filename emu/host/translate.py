@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emu.host import launches, shared
-from emu.host.source import Source, TranslationError
+from emu.host.source import OPEN, Source, TranslationError
 from emu.host.tokens import Region, Token, regions, tokenize
 
 __all__ = ["TranslationError", "translate"]
@@ -25,6 +25,8 @@ _REFUSED = {
     "__cluster_dims__": "__cluster_dims__",
     "__block_size__": "__block_size__",
 }
+_ALLOCATES = {"cudaMalloc", "cudaMallocManaged", "cudaMallocHost", "cudaHostAlloc", "cudaMallocAsync", "cudaMallocPitch"}
+_CAST_WORDS = {"void", "reinterpret_cast", "static_cast"}
 _NEED_PREPROCESSING = ("<<<", "__global__", "__shared__", "asm")
 
 
@@ -72,6 +74,10 @@ class _Translation:
         source, text = self.source, self.source.tokens[i].text
         if text in self.outside and not (source.is_(i - 1, ".") or source.is_(i - 1, "->")):
             source.replace(i, i, f"samebits_shared_{text}()")
+        elif text in _ALLOCATES and source.is_(i + 1, "("):
+            self._name_allocation(i + 1)
+        elif text in ("cudaLaunchKernel", "cudaLaunchCooperativeKernel") and source.is_(i + 1, "("):
+            self._typed_kernel(i + 2)
         elif not text.startswith("__") and text != "asm":
             return i
         elif text in _REFUSED:
@@ -94,6 +100,33 @@ class _Translation:
             source.replace(i, i, "__attribute__((aligned")
             source.insert_after(source.match[i + 1], "))")
         return i
+
+    def _typed_kernel(self, i: int) -> None:
+        """Takes the cast to void* from a kernel at token i: the call unpacks its arguments by their types."""
+        source = self.source
+        if source.is_(i, "(") and source.tokens[source.match[i] - 1].text == "*" and "void" in source.span(i, source.match[i]):
+            source.replace(i, source.match[i], "")
+        elif source.is_(i, "reinterpret_cast") or source.is_(i, "static_cast"):
+            while not source.is_(i, "("):
+                source.replace(i, i, "")
+                i += 1
+
+    def _name_allocation(self, opened: int) -> None:
+        """Gives the allocation that cudaMalloc( at `opened` makes the name of the variable that will point to it."""
+        source, end = self.source, opened + 1
+        while end < source.match[opened] and source.punct(end) != ",":
+            end = source.match[end] + 1 if source.punct(end) in OPEN else end + 1
+        if source.punct(end) != "," or source.tokens[end - 1].text in ("*", "&"):
+            return  # a declaration, or no call of the known form
+        names = [k for k in range(opened + 1, end) if source.tokens[k].kind == "name" and source.tokens[k].text not in _CAST_WORDS]
+        if not names:
+            return
+        first, last = names[0], end - 1
+        while source.punct(last) == ")":
+            last -= 1
+        name = " ".join(source.span(first, last).split()).replace("\\", "").replace('"', "'")
+        source.insert_before(opened + 1, f'::samebits::named("{name}", ')
+        source.insert_after(end - 1, ")")
 
     def _is_inline(self, i: int) -> bool:
         """Whether the specifiers around i say inline already: saying it twice is an error."""

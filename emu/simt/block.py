@@ -27,7 +27,7 @@ class Thread(greenlet):
     """One CUDA thread. `wait` says what it waits for: None, "barrier", "grid", "spin", "activemask" or a Group of its warp."""
 
     __slots__ = (
-        "block", "epoch", "exited", "fenced", "index", "known", "lane", "polled", "polls", "seen", "site", "tick", "value", "vote", "wait",
+        "block", "epoch", "exited", "fenced", "index", "known", "lane", "now", "polled", "polls", "seen", "site", "tick", "value", "vote", "wait",
         "warp", "x", "xyz",
     )  # fmt: skip
 

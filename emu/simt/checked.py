@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from operator import index as integer
+from operator import lt as less
+from operator import mul as times
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from emu.simt.errors import OutOfBounds, user_frame
-from emu.simt.shadow import Region
+from emu.simt.shadow import Cell, Region
 from emu.simt.state import S
 
 
 class Checked:
     """Stands for `array` inside a kernel. `name` is what errors call it, `region` records accesses (None: bounds only)."""
 
-    __slots__ = ("array", "name", "offset", "region", "shape", "span", "steps", "unit")
+    __slots__ = ("array", "cells", "name", "offset", "races", "region", "shape", "span", "steps", "unit")
 
     def __init__(self, array: np.ndarray, name: Any, region: Region | None) -> None:
         self.array = array
@@ -28,6 +31,8 @@ class Checked:
         if array.dtype.names:
             region = None  # fields are reached by views that record nothing
         self.region = region
+        self.races = region is not None and region.races
+        self.cells: dict[Any, Cell] = {}  # index -> its cell, for indices that were found to be inside: most accesses end here
         self.offset, self.unit, self.steps = 0, 0, (0,) * array.ndim
         if region is not None:
             address = array.__array_interface__["data"][0] - region.base
@@ -48,47 +53,68 @@ class Checked:
 
     def __getitem__(self, index: Any) -> Any:
         region = self.region
-        if region is not None:
-            if self.unit != region.unit:
-                self._place()
-            cell = self._cell(index)
-            if cell is None:
-                return self._part(index)
-            region.read(cell, self.span, self, index, sys._getframe(1))
-        elif self._cell(index) is None:
+        if region is None or region.log is not None:  # nobody has written here
+            try:
+                value = self.array[index]
+                if (min(index) if index.__class__ is tuple else index) >= 0 and value.__class__ is not np.ndarray:
+                    if region is not None:
+                        frame = sys._getframe(1)
+                        region.log.append((S.thread.now, self, index, frame.f_code, frame.f_lasti))
+                    return value
+            except (IndexError, TypeError, ValueError):  # outside, or no single element
+                pass
+        else:
+            try:
+                cell = self.cells.get(index)
+            except TypeError:  # a slice
+                cell = None
+            if cell is not None:
+                if self.races:
+                    read = cell.read
+                    if read is None or read[0] is not S.thread.now:
+                        region.read(cell, self, index, sys._getframe(1))
+                elif cell.write is None:
+                    region.read(cell, self, index, sys._getframe(1))
+                return self.array[index]
+        if self._cell(index) is None:
             return self._part(index)
+        self._read(index, sys._getframe(1))
         return self.array[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if value.__class__ is Checked:
             value = value.array
         region = self.region
-        if region is not None and self.unit != region.unit:
-            self._place()
-        cell = self._cell(index)
+        try:
+            cell = self.cells.get(index)
+        except TypeError:
+            cell = None
         if cell is None:
-            part = self._part(index)
-            if part.__class__ is Checked:
-                part.touch(sys._getframe(1), value)
-        elif region is not None:
-            region.write(cell, self.span, self, index, sys._getframe(1), value)
+            if self._cell(index) is None:
+                part = self._part(index)
+                if part.__class__ is Checked:
+                    part.touch(sys._getframe(1), value)
+            elif region is not None:
+                for each in self._find(index):
+                    region.write(each, self, index, sys._getframe(1), value)
+        elif self.races:
+            region.write(cell, self, index, sys._getframe(1), value)
+        else:
+            cell.write = True
         self.array[index] = value
 
     def _cell(self, index: Any) -> int | None:
-        """The cell of one element, or None for a part of the array. Tests every integer in the index."""
+        """The number of one element's first cell, or None for a part of the array. Tests every integer in the index."""
         shape = self.shape
         parts = index if index.__class__ is tuple else (index,)
+        region = self.region
+        if region is not None and self.unit != region.unit:
+            self._place()
         if len(parts) == len(shape):
-            cell = self.offset
-            try:
-                for i, n, step in zip(map(integer, parts), shape, self.steps):  # noqa: B905  speed; lengths are equal
-                    if not 0 <= i < n:
-                        self._outside(index)
-                    cell += i * step
-            except TypeError:  # a slice
-                pass
-            else:
-                return cell
+            with suppress(TypeError):  # a slice
+                if parts and (min(parts) < 0 or not all(map(less, parts, shape))):
+                    self._outside(index)
+                return sum(map(times, map(integer, parts), self.steps), self.offset)
         if len(parts) > len(shape) and Ellipsis not in parts and None not in parts:
             self._outside(index)
         axis = 0
@@ -101,6 +127,32 @@ class Checked:
             axis += i is not None
         return None
 
+    def _find(self, index: Any) -> Sequence[Cell]:
+        """The cells of one element, from now on found by its index."""
+        region = self.region
+        if region.log is not None:
+            region.wake()
+        number = self._cell(index)
+        if self.span > 1:
+            return [region.at(n) for n in range(number, number + self.span)]
+        cell = region.at(number)
+        if not self.cells:
+            region.found.append(self.cells)
+        with suppress(TypeError):  # an index that cannot be hashed
+            self.cells[index] = cell
+        return (cell,)
+
+    def _read(self, index: Any, frame: FrameType) -> None:
+        """Records a read of one element."""
+        region = self.region
+        if region is None:
+            return
+        if region.log is not None:
+            region.log.append((S.thread.now, self, index, frame.f_code, frame.f_lasti))
+        else:
+            for cell in self._find(index):
+                region.read(cell, self, index, frame)
+
     def _part(self, index: Any) -> Any:
         part = self.array[index]
         if isinstance(part, np.ndarray) and np.may_share_memory(part, self.array):
@@ -111,31 +163,26 @@ class Checked:
         """Records an access to every element."""
         if self.region is None:
             return
-        self._place()
         values = np.broadcast_to(value, self.shape) if write else None
         for index in np.ndindex(self.shape):
-            cell = self.offset + sum(i * s for i, s in zip(index, self.steps, strict=True))
             if values is None:
-                self.region.read(cell, self.span, self, index, frame)
+                self._read(index, frame)
             else:
-                self.region.write(cell, self.span, self, index, frame, values[index])
+                for cell in self._find(index):
+                    self.region.write(cell, self, index, frame, values[index])
 
-    def atomic(self, index: Any, frame: FrameType) -> int:
-        """Checks the index of an atomic and records the access. Returns the element's address."""
+    def atomic(self, index: Any, frame: FrameType) -> None:
+        """Checks the index of an atomic and records the access."""
         region = self.region
-        if region is not None and self.unit != region.unit:
-            self._place()
-        cell = self._cell(index)
-        if cell is None:
+        if self._cell(index) is None:
             raise IndexError(f"atomic on {self.label()}: index {index} is not one element of shape {self.shape}")
         if region is None:
-            return 0
-        address = region.base + cell * region.unit
+            return
         if S.launch.order_of is not None:
-            S.launch.order_of.atomic(S.thread, address)
-        region.read(cell, self.span, self, index, frame, True)
-        region.write(cell, self.span, self, index, frame, None, True)
-        return address
+            S.launch.order_of.atomic(S.thread, region.base + self._cell(index) * region.unit)
+        for cell in self._find(index):
+            region.read(cell, self, index, frame, True)
+            region.write(cell, self, index, frame, None, True)
 
     def same(self, index: Any, value: Any) -> bool:
         """Whether a store of `value` would leave the element's bits as they are."""

@@ -183,10 +183,11 @@ def _launch(kernel: Any, grid: Any, block: Any, shared: int, args: tuple[Any, ..
         arrays = [_argument(kernel, a, write_back) for a in args]
         options = S.options
         if options.check:
-            arrays = _under_checks(kernel.fn, arrays, options)
+            arrays, regions = _under_checks(kernel.fn, arrays, options)
         launch = Launch(kernel.fn, name, grid, block, tuple(arrays), int(shared), options, kernel._debug)
         if options.races:
             launch.order_of = Order()
+            launch.order_of.regions = regions
         launch.run()
         for copy in write_back:
             copy()
@@ -218,8 +219,8 @@ def _argument(kernel: Any, value: Any, write_back: list[Callable[[], Any]]) -> A
     return array
 
 
-def _under_checks(fn: Any, args: list[Any], options: Options) -> list[Any]:
-    """Wraps the arrays; those that overlap in memory share what is recorded of it."""
+def _under_checks(fn: Any, args: list[Any], options: Options) -> tuple[list[Any], list[Region]]:
+    """Wraps the arrays; those that overlap in memory share what is recorded of it, a Region."""
     names = list(inspect.signature(fn).parameters)
     found: list[np.ndarray] = []
 
@@ -248,4 +249,5 @@ def _under_checks(fn: Any, args: list[Any], options: Options) -> list[Any]:
             return Checked(value, name, regions.get(id(value)) if options.races else None)
         return value
 
-    return [wrap(a, names[i] if i < len(names) else f"argument {i}") for i, a in enumerate(args)]
+    wrapped = [wrap(a, names[i] if i < len(names) else f"argument {i}") for i, a in enumerate(args)]
+    return wrapped, list({id(region): region for region in regions.values()}.values())

@@ -19,26 +19,33 @@ if TYPE_CHECKING:
     from emu.simt.checked import Checked
     from emu.simt.warp import Warp
 
-# (thread, epoch, tick, code, instruction, atomic). Epochs count block barriers, ticks the collectives of a warp.
-Access = tuple[Any, int, int, CodeType, int, bool]
+# (thread, epoch, tick): one object while nothing orders the thread with others. Epochs count block barriers, ticks the collectives of a warp.
+Moment = tuple[Any, int, int]
+Access = tuple[Moment, CodeType, int, bool]  # when, where (code and instruction), whether by an atomic
 Known = dict[Any, tuple[int, int]]  # thread or block -> its accesses before (epoch, tick) are known
 NEVER = (-1, 0)
+LONGEST_LOG = 1 << 20  # reads; beyond, what is remembered grows with memory instead
 GRID = 32  # a grid barrier adds 2^32 to every epoch, so that epochs of different blocks compare in their upper bits
 
 
 class Order:
-    """Happens-before of one launch. Threads carry `epoch`, `tick`, `seen` (per lane), `known` and `fenced`."""
+    """Happens-before of one launch. Threads carry `epoch`, `tick`, `now` (their Moment), `seen` (per lane), `known` and `fenced`."""
 
     def __init__(self) -> None:
         self.handed: dict[int, Known] = {}  # address of an atomic -> what the threads that used it had fenced
         self.grids = 0
+        self.regions: list[Region] = []  # of the launch's arguments
 
     def begin(self, block: Block) -> None:
         """A block starts."""
+        for region in self.regions:
+            if region.log is not None and len(region.log) > LONGEST_LOG:
+                region.wake()
         for w in block.warps:
             w.tick = 1
         for t in block.threads:
             t.epoch, t.tick, t.seen = 0, 1, (0,) * 32
+            t.now = (t, 0, 1)
             t.known, t.fenced = {}, {}
 
     def barrier(self, threads: list[Thread]) -> None:
@@ -47,6 +54,7 @@ class Order:
         epoch = threads[0].epoch + 1
         for t in threads:
             t.epoch = epoch
+            t.now = (t, epoch, t.tick)
             t.known, t.fenced = known, fenced
 
     def grid(self, threads: list[Thread]) -> None:
@@ -54,6 +62,7 @@ class Order:
         self.grids += 1
         for t in threads:
             t.epoch = self.grids << GRID
+            t.now = (t, t.epoch, t.tick)
 
     def warp(self, warp: Warp, threads: list[Thread]) -> None:
         """A collective of some lanes."""
@@ -65,6 +74,7 @@ class Order:
         joined, known, fenced = tuple(seen), _union([t.known for t in threads]), _union([t.fenced for t in threads])
         for t in threads:
             t.seen, t.tick, t.known, t.fenced = joined, warp.tick, known, fenced
+            t.now = (t, t.epoch, warp.tick)
 
     def fence(self, t: Thread) -> None:
         """threadfence: what the thread knows now is handed over by its later atomics."""
@@ -74,6 +84,7 @@ class Order:
             fenced[mate] = (t.epoch, t.seen[mate.lane] + 1)
         t.warp.tick += 1
         t.tick = t.warp.tick  # later accesses are not part of it
+        t.now = (t, t.epoch, t.tick)
         fenced[t] = (t.epoch, t.tick)
         t.fenced = _union((t.fenced, fenced))
 
@@ -86,9 +97,9 @@ class Order:
             self.handed[address] = _union((before or {}, t.fenced))
 
 
-def precedes(access: Access, t: Thread) -> bool:
-    """Whether the access happens before what `t` does now."""
-    other, epoch, tick = access[0], access[1], access[2]
+def precedes(moment: Moment, t: Thread) -> bool:
+    """Whether an access of that moment happens before what `t` does now."""
+    other, epoch, tick = moment
     if other is t:
         return True
     if other.block is t.block:
@@ -115,75 +126,103 @@ def _union(parts: Iterable[Known]) -> Known:
     return out
 
 
+class Cell:
+    """What is remembered of one cell: the last write (True where races are not looked for), the last read, and those of `others` since
+    the last write that nothing ordered with it."""
+
+    __slots__ = ("others", "read", "write")
+
+    def __init__(self, write: Any = None, read: Access | None = None, others: dict[Thread, Access] | None = None) -> None:
+        self.write, self.read, self.others = write, read, others
+
+
 class Region:
     """One stretch of memory: an allocation in shared or local memory, or arrays of the host that overlap. A cell is `unit` bytes."""
 
     def __init__(self, base: int, unit: int, races: bool, fresh: bool) -> None:
         self.base, self.unit, self.races = base, unit, races
         self.fresh = fresh  # nobody has written it: a read without a write is an error
-        self.written: dict[int, Any] = {}  # cell -> Access of the last write
-        self.readers: dict[int, Any] = {}  # cell -> Access, or those of several threads
+        # Reads of arrays that nobody has written yet: (moment, array, index, code, instruction). Most arguments are only read.
+        self.log: list[Any] | None = [] if races and not fresh else None
+        self.cells: dict[int, Cell] = {}
+        self.found: list[dict[Any, Cell]] = []  # what arrays over the region remember of it by their indices
+
+    def at(self, number: int) -> Cell:
+        """A cell by its number."""
+        cell = self.cells.get(number)
+        if cell is None:
+            cell = self.cells[number] = Cell()
+        return cell
+
+    def wake(self) -> None:
+        """The first write is about to happen: from now on every cell remembers its readers."""
+        log, self.log = self.log, None
+        for now, array, index, code, instruction in log or ():
+            for cell in array._find(index):
+                last = cell.read
+                if last is not None and last[0][0] is not now[0]:
+                    cell.others = cell.others or {}
+                    cell.others[last[0][0]] = last
+                cell.read = (now, code, instruction, False)
 
     def refine(self, unit: int) -> None:
         """Smaller cells, for a view with smaller elements."""
         k = self.unit // unit
-        self.written = {c * k + i: v for c, v in self.written.items() for i in range(k)}
-        self.readers = {c * k + i: v for c, v in self.readers.items() for i in range(k)}
-        self.unit = unit
+        old, self.cells, self.unit = self.cells, {}, unit
+        for number, cell in old.items():
+            for i in range(k):
+                self.cells[number * k + i] = Cell(cell.write, cell.read, dict(cell.others) if cell.others else None)
+        for found in self.found:
+            found.clear()
 
-    def read(self, cell: int, span: int, array: Checked, index: Any, frame: FrameType, atomic: bool = False) -> None:
-        """Checks and records a read of `span` cells."""
+    def read(self, cell: Cell, array: Checked, index: Any, frame: FrameType, atomic: bool = False) -> None:
+        """Checks and records a read."""
         t = S.thread
-        for c in range(cell, cell + span) if span > 1 else (cell,):
-            last = self.written.get(c)
-            if last is None:
-                if self.fresh:
-                    what = f"read of {array.label()}[{array.text(index)}], which nobody has written, shape {array.shape}"
-                    error = S.launch.fault(UninitialisedRead, what, t, frame)
-                    if not self.races:
-                        raise error
-                    t.block.suspects.append(error)
-            elif self.races and last[0] is not t and not (atomic and last[5]) and not precedes(last, t):
-                self._race("read", "write", last, array, index, frame)
-            if self.races:
-                now = (t, t.epoch, t.tick, frame.f_code, frame.f_lasti, atomic)
-                before = self.readers.get(c)
-                if before is None or (before.__class__ is tuple and (before[0] is t or precedes(before, t))):
-                    self.readers[c] = now
-                elif before.__class__ is tuple:
-                    self.readers[c] = {before[0]: before, t: now}
-                else:
-                    before[t] = now
-                    if len(before) & (len(before) - 1) == 0 and len(before) >= 64:
-                        self.readers[c] = {k: r for k, r in before.items() if k is t or not precedes(r, t)}
+        write = cell.write
+        if write is None:
+            if self.fresh:
+                what = f"read of {array.label()}[{array.text(index)}], which nobody has written, shape {array.shape}"
+                error = S.launch.fault(UninitialisedRead, what, t, frame)
+                if not self.races:
+                    raise error
+                t.block.suspects.append(error)
+        elif self.races and write[0][0] is not t and not (atomic and write[3]) and not precedes(write[0], t):
+            self._race("read", "write", write, array, index, frame)
+        if self.races:
+            last = cell.read
+            if last is not None and last[0][0] is not t and not precedes(last[0], t):
+                if cell.others is None:
+                    cell.others = {}
+                cell.others[last[0][0]] = last
+                count = len(cell.others)
+                if count >= 64 and count & (count - 1) == 0:
+                    cell.others = {k: r for k, r in cell.others.items() if not precedes(r[0], t)}
+            cell.read = (t.now, frame.f_code, frame.f_lasti, atomic)
 
-    def write(self, cell: int, span: int, array: Checked, index: Any, frame: FrameType, value: Any, atomic: bool = False) -> None:
-        """Checks and records a write of `span` cells. Two threads that write the same bits are no race."""
-        t = S.thread
+    def write(self, cell: Cell, array: Checked, index: Any, frame: FrameType, value: Any, atomic: bool = False) -> None:
+        """Checks and records a write. Two threads that write the same bits are no race."""
         if not self.races:
-            for c in range(cell, cell + span):
-                self.written[c] = True
+            cell.write = True
             return
-        now = (t, t.epoch, t.tick, frame.f_code, frame.f_lasti, atomic)
-        for c in range(cell, cell + span) if span > 1 else (cell,):
-            last = self.written.get(c)
-            if (
-                last is not None
-                and last[0] is not t
-                and not (atomic and last[5])
-                and not precedes(last, t)
-                and not (not atomic and array.same(index, value))
-            ):
-                self._race("atomic" if atomic else "write", "write", last, array, index, frame)
-            before = self.readers.pop(c, None)
-            if before is not None:
-                for r in (before,) if before.__class__ is tuple else before.values():
-                    if r[0] is not t and not (atomic and r[5]) and not precedes(r, t):
-                        self._race("atomic" if atomic else "write", "read", r, array, index, frame)
-            self.written[c] = now
+        t = S.thread
+        last = cell.write
+        if (
+            last is not None
+            and last[0][0] is not t
+            and not (atomic and last[3])
+            and not precedes(last[0], t)
+            and not (not atomic and array.same(index, value))
+        ):
+            self._race("atomic" if atomic else "write", "write", last, array, index, frame)
+        if cell.read is not None:
+            for r in (cell.read, *cell.others.values()) if cell.others else (cell.read,):
+                if r[0][0] is not t and not (atomic and r[3]) and not precedes(r[0], t):
+                    self._race("atomic" if atomic else "write", "read", r, array, index, frame)
+            cell.read = cell.others = None
+        cell.write = (t.now, frame.f_code, frame.f_lasti, atomic)
 
     def _race(self, mine: str, theirs: str, access: Access, array: Checked, index: Any, frame: FrameType) -> None:
-        t, (other, _, _, code, instruction, atomic) = S.thread, access
+        t, ((other, _, _), code, instruction, atomic) = S.thread, access
         line = next((n for a, b, n in code.co_lines() if a <= instruction < b), 0)
         if atomic:
             theirs = "atomic"

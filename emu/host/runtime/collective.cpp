@@ -1,6 +1,7 @@
 // Warp operations: what the last lane of a mask computes for all of them, and what is said where they can never come together.
 #include <string.h>
 
+#include "check.h"
 #include "worker.h"
 
 namespace samebits {
@@ -106,6 +107,7 @@ bool Worker::complete(Warp& warp, unsigned lane) {
   uint32_t group = warp.mask[lane] & warp.alive;
   if ((warp.waiting & group) != group || !same_call(warp, group, lane)) return false;
   if (group == 0) return false;
+  if (Check::active != nullptr) checked_collective(warp, lane, group);
   compute(warp, warp.op[lane], group, 0x0101010101010101u * uint64_t(grid_->poison & 0xFF));
   warp.waiting &= ~group;
   warp.ready |= group;

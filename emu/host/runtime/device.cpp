@@ -53,6 +53,8 @@ constexpr ErrorName kErrors[] = {
     SAMEBITS_ERROR(cudaErrorAssert, "device-side assert triggered"),
     SAMEBITS_ERROR(cudaErrorMisalignedAddress, "misaligned address"),
     SAMEBITS_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
+    SAMEBITS_ERROR(cudaErrorCooperativeLaunchTooLarge, "too many blocks in cooperative launch"),
+    SAMEBITS_ERROR(cudaErrorInvalidPitchValue, "invalid pitch argument"),
     SAMEBITS_ERROR(cudaErrorNotPermitted, "operation not permitted"),
     SAMEBITS_ERROR(cudaErrorNotSupported, "operation not supported"),
     SAMEBITS_ERROR(cudaErrorUnknown, "unknown error"),
@@ -68,6 +70,17 @@ const ErrorName* find_error(cudaError_t code) {
 }  // namespace
 
 const Arch& current_arch() { return *g_arch.load(); }
+
+// By threads, blocks and shared memory; registers are not known here.
+int blocks_per_multiprocessor(const Kernel* kernel, int threads, size_t dynamic_bytes) {
+  const Arch& a = current_arch();
+  if (kernel == nullptr || threads < 1 || threads > 1024 || (kernel->max_threads != 0 && unsigned(threads) > kernel->max_threads)) return 0;
+  size_t shared = dynamic_bytes + kernel->static_bytes;
+  if (shared > shared_limit(*kernel)) return 0;
+  int most = std::min(a.blocks_multiprocessor, a.threads_multiprocessor / ((threads + 31) / 32 * 32));
+  if (shared != 0) most = std::min(most, int(a.shared_multiprocessor / (shared + a.shared_reserved)));
+  return most;
+}
 
 }  // namespace samebits
 
@@ -131,6 +144,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int(a.shared_optin); break;
     case cudaDevAttrMaxBlocksPerMultiprocessor: *value = a.blocks_multiprocessor; break;
     case cudaDevAttrReservedSharedMemoryPerBlock: *value = int(a.shared_reserved); break;
+    case cudaDevAttrClockRate: *value = 1980000; break;
+    case cudaDevAttrMemoryClockRate: *value = 3201000; break;
+    case cudaDevAttrGlobalMemoryBusWidth: *value = 6144; break;
+    case cudaDevAttrCooperativeLaunch: *value = 1; break;
+    case cudaDevAttrManagedMemory: *value = 1; break;
+    case cudaDevAttrConcurrentManagedAccess: *value = 1; break;
     default: return set_error(cudaErrorNotSupported, "cudaDeviceGetAttribute: attribute " + std::to_string(attribute) + " is not modelled");
   }
   return cudaSuccess;
@@ -160,7 +179,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   p->maxThreadsPerMultiProcessor = a.threads_multiprocessor;
   p->maxBlocksPerMultiProcessor = a.blocks_multiprocessor;
   p->l2CacheSize = int(a.l2_bytes);
-  p->concurrentKernels = p->unifiedAddressing = p->managedMemory = 1;
+  p->concurrentKernels = p->unifiedAddressing = p->managedMemory = p->cooperativeLaunch = p->canMapHostMemory = p->concurrentManagedAccess = 1;
+  p->clockRate = 1980000;
+  p->memoryClockRate = 3201000;
+  p->memoryBusWidth = 6144;
   return cudaSuccess;
 }
 
@@ -189,6 +211,12 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* function) {
   a->numRegs = 32;
   a->ptxVersion = a->binaryVersion = current_arch().major * 10 + current_arch().minor;
   a->maxDynamicSharedSizeBytes = kernel->max_dynamic_bytes >= 0 ? kernel->max_dynamic_bytes : 48 * 1024 - int(kernel->static_bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp*) { return *device = 0, cudaSuccess; }
+cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
+  *value = limit == cudaLimitStackSize ? samebits::kStackBytes - samebits::kStackGuard : 8 * samebits::K * samebits::K;
   return cudaSuccess;
 }
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "samebits/launch.h"
+#include "samebits/runtime_more.h"
 
 namespace samebits {
 
@@ -23,6 +23,7 @@ size_t shared_limit(const Kernel&);
 cudaError_t set_error(cudaError_t, std::string text);
 cudaError_t execution_error();  // of a launch on this host thread that failed while it ran, not of one that was refused
 int poison_byte();
+const char* first_failure();  // text of the first error of the process, "" without
 double now_ms();
 
 }  // namespace samebits

@@ -37,6 +37,17 @@ uintptr_t stack_of(void* context) {
 #endif
 }
 
+const void* pc_of(void* context) {
+#if defined(__linux__) && defined(__x86_64__)
+  return reinterpret_cast<void*>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
+#elif defined(__linux__) && defined(__aarch64__)
+  return reinterpret_cast<void*>(static_cast<ucontext_t*>(context)->uc_mcontext.pc);
+#else
+  (void)context;
+  return nullptr;
+#endif
+}
+
 void on_fault(int signal, siginfo_t* info, void* context) {
   Worker* worker = active_worker();
   uintptr_t stack = stack_of(context);
@@ -45,6 +56,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     worker->fault_code = info->si_code;
     worker->fault_address = reinterpret_cast<uintptr_t>(info->si_addr);
     worker->fault_stack = stack;
+    worker->fault_pc = pc_of(context);
     siglongjmp(worker->fault, 1);
   }
   for (int i = 0; i < 3; ++i) {

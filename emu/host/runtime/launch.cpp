@@ -1,14 +1,12 @@
 // Launches: configuration, limits, blocks over workers, errors.
 #include <limits.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 
+#include "check.h"
 #include "device.h"
 #include "worker.h"
 
@@ -21,6 +19,7 @@ struct Config {
   size_t dynamic_bytes;
   const char* file;
   int line;
+  bool cooperative = false;
 };
 
 struct HostThread {  // what CUDA keeps per host thread
@@ -35,91 +34,11 @@ HostThread& host() {
   return state;
 }
 
+std::string& g_first_failure = *new std::string;  // read at exit, after destructors
 std::atomic<int> g_order{0};
 std::atomic<uint64_t> g_seed{0};
-std::atomic<int> g_workers{-1};
 std::atomic<int> g_poison{0xFF};
 std::atomic<double> g_patience{10};
-
-std::mutex pool_mutex;
-std::vector<std::unique_ptr<Worker>>& pool() {
-  static auto* workers = new std::vector<std::unique_ptr<Worker>>;  // never destroyed: threads may still use it at exit
-  return *workers;
-}
-
-class PooledWorker {
- public:
-  PooledWorker() {
-    std::lock_guard<std::mutex> lock(pool_mutex);
-    if (pool().empty()) {
-      worker_ = std::make_unique<Worker>();
-    } else {
-      worker_ = std::move(pool().back());
-      pool().pop_back();
-    }
-  }
-  ~PooledWorker() {
-    std::lock_guard<std::mutex> lock(pool_mutex);
-    pool().push_back(std::move(worker_));
-  }
-  Worker& operator*() { return *worker_; }
-
- private:
-  std::unique_ptr<Worker> worker_;
-};
-
-void* helper(void* grid) {
-  PooledWorker worker;
-  (*worker).run(*static_cast<Grid*>(grid), [](void*) {}, nullptr);
-  return nullptr;
-}
-
-unsigned worker_count() {
-  int count = g_workers.load();
-  if (count < 0) {
-    const char* text = getenv("SAMEBITS_WORKERS");
-    count = text != nullptr ? std::max(0, atoi(text)) : 0;
-  }
-  if (count == 0) count = int(sysconf(_SC_NPROCESSORS_ONLN));
-  return unsigned(std::min(std::max(count, 1), 256));
-}
-
-// Other cores help once a grid has shown that it takes longer than starting threads. In reverse and shuffled order a single worker
-// keeps the interleaving of blocks reproducible.
-class Helpers {
- public:
-  explicit Helpers(Grid& grid) : grid_(grid), most_(grid.order == Order::forward ? worker_count() : 1), start_(now_ms()) {}
-  void after_block() {
-    if (most_ < 2 || !threads_.empty()) return;
-    ++done_;
-    uint64_t left = grid_.blocks - std::min(grid_.blocks, grid_.next.load(std::memory_order_relaxed));
-    double elapsed = now_ms() - start_;
-    if (left < 2 || elapsed < 0.5 || elapsed / double(done_) * double(left) < 1.0) return;
-    for (unsigned i = 1; i < most_ && i <= left; ++i) {
-      pthread_t thread;
-      if (pthread_create(&thread, nullptr, helper, &grid_) != 0) break;
-      threads_.push_back(thread);
-    }
-    if (threads_.empty()) most_ = 1;
-  }
-  void join() {
-    for (pthread_t thread : threads_) pthread_join(thread, nullptr);
-  }
-
- private:
-  Grid& grid_;
-  unsigned most_;
-  double start_;
-  uint64_t done_ = 0;
-  std::vector<pthread_t> threads_;
-};
-
-void run_grid(Grid& grid) {
-  PooledWorker worker;
-  Helpers helpers(grid);
-  (*worker).run(grid, [](void* all) { static_cast<Helpers*>(all)->after_block(); }, &helpers);
-  helpers.join();
-}
 
 std::string shape(dim3 d) { return coordinates(d.x, d.y, d.z); }
 
@@ -150,6 +69,13 @@ cudaError_t check(const Kernel& kernel, const Config& c, std::string* text) {
   }
   size_t limit = shared_limit(kernel) - std::min<size_t>(shared_limit(kernel), kernel.static_bytes);
   if (kernel.max_dynamic_bytes >= 0) limit = std::min(limit, size_t(kernel.max_dynamic_bytes));
+  if (c.cooperative) {
+    uint64_t most = uint64_t(blocks_per_multiprocessor(&kernel, int(threads), c.dynamic_bytes)) * unsigned(arch.multiprocessors);
+    if (uint64_t(c.grid.x) * c.grid.y * c.grid.z > most) {
+      *text = "cooperative grid " + shape(c.grid) + ": " + std::to_string(most) + " blocks can be on the device at once";
+      return cudaErrorCooperativeLaunchTooLarge;
+    }
+  }
   if (c.dynamic_bytes > limit) {
     *text = std::to_string(c.dynamic_bytes) + " bytes of dynamic shared memory, " + std::to_string(kernel.static_bytes) +
             " static: the limit is " + std::to_string(limit) +
@@ -172,7 +98,10 @@ size_t shared_limit(const Kernel& kernel) {
   return kernel.max_dynamic_bytes < 0 ? 48 * 1024 : std::max<size_t>(48 * 1024, current_arch().shared_optin);
 }
 
+const char* first_failure() { return g_first_failure.c_str(); }
+
 cudaError_t set_error(cudaError_t code, std::string text) {
+  if (code != cudaSuccess && g_first_failure.empty()) g_first_failure = text;
   host().last = code;
   host().text = std::move(text);
   return code;
@@ -182,7 +111,7 @@ void configure(dim3 grid, dim3 block, size_t dynamic_bytes, cudaStream_t, const 
   if (active_worker() != nullptr) trap("a launch from device code, which is not modelled");
   HostThread& h = host();
   h.open.push_back(h.configs.size());
-  h.configs.push_back({grid, block, dynamic_bytes, file, line});
+  h.configs.push_back({grid, block, dynamic_bytes, file, line, false});
 }
 
 void launched() {
@@ -194,6 +123,14 @@ void launched() {
   h.configs.resize(depth);
   set_error(cudaErrorInvalidDeviceFunction, "the launch at " + site(c.file, c.line) + " called a function that is not a __global__ function");
 }
+
+void configure_cooperative(dim3 grid, dim3 block, size_t dynamic_bytes, const char* file, int line) {
+  configure(grid, block, dynamic_bytes, 0, file, line);
+  host().configs.back().cooperative = true;
+}
+
+// The code of the launch just made, as cudaLaunchKernel returns it.
+cudaError_t last_launch() { return execution_error() == host().last ? cudaSuccess : host().last; }
 
 bool enter(Kernel* kernel) {
   HostThread& h = host();
@@ -212,7 +149,7 @@ Kernel* kernel_of(const void* function) {
   return found;
 }
 
-void launch_closure(Kernel* kernel, void (*run)(void*), void* closure) {
+void launch_closure(Kernel* kernel, void (*run)(void*), void* closure, size_t bytes) {
   if (active_worker() != nullptr) trap("a __global__ function was called from device code");
   HostThread& h = host();
   if (h.configs.empty()) {
@@ -224,11 +161,13 @@ void launch_closure(Kernel* kernel, void (*run)(void*), void* closure) {
   h.configs.pop_back();
   std::string text;
   cudaError_t code = check(*kernel, c, &text);
+  bool grid_refused = code != cudaSuccess;
   if (code == cudaSuccess) {
     Grid grid;
     grid.kernel = kernel;
     grid.run = run;
     grid.closure = closure;
+    grid.closure_bytes = bytes;
     grid.grid = c.grid;
     grid.block = c.block;
     grid.threads = c.block.x * c.block.y * c.block.z;
@@ -240,11 +179,16 @@ void launch_closure(Kernel* kernel, void (*run)(void*), void* closure) {
     grid.patience_ms = g_patience.load() * 1e3;
     grid.blocks = uint64_t(c.grid.x) * c.grid.y * c.grid.z;
     catch_faults();
-    run_grid(grid);
+    if (Check::on != nullptr) Check::on->begin_launch(grid);
+    c.cooperative ? run_cooperative(grid) : run_grid(grid);
+    if (Check::on != nullptr) Check::on->end_launch();
     release_faults();
     if (grid.code == 0) return;
     code = cudaError_t(grid.code);
     text = std::move(grid.text);
+  }
+  if (Check::on != nullptr && grid_refused) {
+    Check::on->report("launch", std::string("launch of ") + kernel->name + ": " + text, nullptr, 0, nullptr, c.file, c.line);
   }
   set_error(code, std::string("kernel ") + kernel->name + " (" + site(kernel->file, kernel->line) + "), launched at " +
                       site(c.file, c.line) + ": " + text);
@@ -281,7 +225,6 @@ void samebits_set_order(int mode, unsigned long long seed) {
   samebits::g_order = mode < 0 || mode > 2 ? 0 : mode;
   samebits::g_seed = seed;
 }
-void samebits_set_workers(int count) { samebits::g_workers = count < 0 ? 0 : count; }
 void samebits_set_patience(double seconds) { samebits::g_patience = seconds; }
 void samebits_set_poison(int byte) { samebits::g_poison = byte & 0xFF; }
 }

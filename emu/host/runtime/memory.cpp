@@ -1,10 +1,12 @@
 // Memory, copies, streams and events. A call has completed when it returns, which is one of the orders that CUDA allows.
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <map>
 #include <mutex>
 
+#include "check.h"
 #include "device.h"
 
 struct CUstream_st { unsigned flags; };
@@ -19,14 +21,33 @@ std::map<void*, size_t>& allocations() {
   return *map;
 }
 
+using samebits::Check;
 using samebits::set_error;
+
+thread_local std::string next_name;
+
+// With checks an allocation lies alone: what runs over its ends meets nobody else's memory, and freed memory is never used again.
+void* allocate_checked(size_t bytes, const char* what, bool initialised) {
+  constexpr size_t kPad = size_t(1) << 16;
+  size_t total = ((bytes + 4095) & ~size_t(4095)) + 2 * kPad;
+  void* p = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  char* memory = static_cast<char*>(p) + kPad;
+  Check::on->add(reinterpret_cast<uintptr_t>(memory), bytes, next_name.empty() ? what : next_name, initialised);
+  return memory;
+}
 
 cudaError_t allocate(void** p, size_t bytes, const char* what) {
   if (p == nullptr) return set_error(cudaErrorInvalidValue, std::string(what) + ": null pointer");
   *p = nullptr;
   if (bytes == 0) return cudaSuccess;
   void* memory = nullptr;
-  if (bytes > samebits::current_arch().memory_bytes || posix_memalign(&memory, 256, bytes) != 0) {
+  if (Check::on != nullptr && bytes <= samebits::current_arch().memory_bytes) {
+    memory = allocate_checked(bytes, what, strstr(what, "Host") != nullptr || strstr(what, "Managed") != nullptr);
+    next_name.clear();
+  }
+  if (memory != nullptr) {
+  } else if (bytes > samebits::current_arch().memory_bytes || posix_memalign(&memory, 256, bytes) != 0) {
     return set_error(cudaErrorMemoryAllocation, std::string(what) + " of " + std::to_string(bytes) + " bytes");
   }
   // Fresh memory has no defined bytes. Filling gigabytes would take all of them from the machine: large blocks keep the system's zeros.
@@ -43,15 +64,31 @@ cudaError_t release(void* p, const char* what) {
   {
     std::lock_guard<std::mutex> lock(memory_mutex);
     auto found = allocations().find(p);
-    if (found == allocations().end()) return set_error(cudaErrorInvalidValue, std::string(what) + " of a pointer that was not allocated");
+    if (found == allocations().end()) {
+      std::string text = std::string(what) + " of a pointer that was not allocated, or freed before";
+      if (Check::on != nullptr) Check::on->report("invalid free", text, nullptr, Check::on->site_of(__builtin_return_address(0)), nullptr);
+      return set_error(cudaErrorInvalidValue, text);
+    }
     memory_used -= found->second;
     allocations().erase(found);
+  }
+  if (Check::on != nullptr) {
+    samebits::Region* region = Check::on->find(reinterpret_cast<uintptr_t>(p));
+    if (region != nullptr && region->begin == reinterpret_cast<uintptr_t>(p)) {
+      region->freed = true;
+      madvise(p, (region->end - region->begin) & ~size_t(4095), MADV_DONTNEED);
+      return cudaSuccess;
+    }
   }
   free(p);
   return cudaSuccess;
 }
 
 }  // namespace
+
+namespace samebits {
+void name_allocation(const char* name) { next_name = name; }
+}  // namespace samebits
 
 namespace samebits_api {
 
@@ -77,7 +114,43 @@ cudaError_t cudaMemcpy(void* dst, const void* src, size_t n, cudaMemcpyKind kind
   }
   if (n == 0) return cudaSuccess;
   if (dst == nullptr || src == nullptr) return set_error(cudaErrorInvalidValue, "cudaMemcpy: null pointer");
+  if (samebits::execution_error() != cudaSuccess) return samebits::execution_error();
+  if (Check::on != nullptr) Check::on->host_copy(reinterpret_cast<uintptr_t>(dst), reinterpret_cast<uintptr_t>(src), n, __builtin_return_address(0));
   memmove(dst, src, n);
+  return cudaSuccess;
+}
+cudaError_t cudaMallocPitch(void** p, size_t* pitch, size_t width, size_t height) {
+  *pitch = (width + 511) / 512 * 512;
+  return allocate(p, *pitch * height, "cudaMallocPitch");
+}
+cudaError_t cudaMemcpy2D(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t height, cudaMemcpyKind kind) {
+  if (width > dst_pitch || width > src_pitch) return set_error(cudaErrorInvalidPitchValue, "cudaMemcpy2D: a pitch is less than the width");
+  for (size_t row = 0; row < height; ++row) {
+    cudaError_t code = cudaMemcpy(static_cast<char*>(dst) + row * dst_pitch, static_cast<const char*>(src) + row * src_pitch, width, kind);
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaMemset2D(void* p, size_t pitch, int value, size_t width, size_t height) {
+  for (size_t row = 0; row < height; ++row) {
+    cudaError_t code = cudaMemset(static_cast<char*>(p) + row * pitch, value, width);
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
+  std::lock_guard<std::mutex> lock(memory_mutex);
+  auto after = allocations().upper_bound(const_cast<void*>(p));
+  bool ours = after != allocations().begin() && static_cast<const char*>(p) < static_cast<char*>(std::prev(after)->first) + std::prev(after)->second;
+  *a = {ours ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, 0, ours ? const_cast<void*>(p) : nullptr, const_cast<void*>(p)};
+  return cudaSuccess;
+}
+cudaError_t cudaHostRegister(void* p, size_t n, unsigned) {
+  if (Check::on != nullptr) Check::on->add(reinterpret_cast<uintptr_t>(p), n, "registered host memory", true);
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* p) {
+  if (Check::on != nullptr) Check::on->forget(reinterpret_cast<uintptr_t>(p));
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t n, cudaMemcpyKind kind, cudaStream_t) {
@@ -86,6 +159,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t n, cudaMemcpyKind
 cudaError_t cudaMemset(void* p, int value, size_t n) {
   if (n == 0) return cudaSuccess;
   if (p == nullptr) return set_error(cudaErrorInvalidValue, "cudaMemset: null pointer");
+  if (Check::on != nullptr) Check::on->host_write(reinterpret_cast<uintptr_t>(p), n, "cudaMemset", __builtin_return_address(0));
   memset(p, value, n);
   return cudaSuccess;
 }

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <exception>
 
+#include "check.h"
 #include "device.h"
+#include "relay.h"
 #include "worker.h"
 
 namespace samebits {
@@ -36,6 +38,8 @@ uint64_t permute(uint64_t i, uint64_t n, uint64_t seed) {
 int Worker::pick_slow() {
   if (ready_warps_ == 0) {
     if (alive_ == 0) return -1;
+    partner = fiber_of_[waiting_thread(false)];
+    if (Check::active != nullptr) Check::on->failure(deadlock(), fiber_of_[waiting_thread(true)]);
     record(cudaErrorLaunchFailure, deadlock());
     leave();
   }
@@ -101,6 +105,7 @@ void Worker::check_patience(Thread* thread) {
 
 void Worker::yield(Thread* thread) {
   if (++polls_ % 4096 == 0) check_patience(thread);
+  if (relay != nullptr && polls_ % 64 == 0) relay->pass(ticket);
   unsigned next = unsigned(pick_after(thread->linear));
   current_ = next / 32;
   go_to(thread, next);
@@ -108,6 +113,7 @@ void Worker::yield(Thread* thread) {
 
 // Threads that have returned are missed by nobody: barriers and masks count those that have not (PTX bar.sync since sm_70; __shfl_sync).
 inline void Worker::finish(Thread* thread) {
+  if (__builtin_expect(async_used_, 0)) finish_async(thread);
   Warp& warp = warps_[thread->linear / 32];
   uint32_t bit = 1u << (thread->linear % 32);
   warp.alive &= ~bit;
@@ -178,7 +184,7 @@ void Worker::idle(Warp& warp) {
 }
 
 void Worker::diverge(Thread* thread) {
-  const Thread* other = fiber_of_[barrier_first_];
+  const Thread* other = partner = fiber_of_[barrier_first_];
   fail(thread, cudaErrorLaunchFailure,
        "divergent barrier: it is at " + op_name(thread->op) + " (" + site(thread->file, thread->line) + ") while thread " +
            coordinates(other->index.x, other->index.y, other->index.z) + " waits at " + op_name(barrier_op_) + " (" +
@@ -213,6 +219,7 @@ void barrier(Thread* t, Op op, int predicate, const char* file, int line) {
 }
 
 void Worker::release_barrier() {
+  if (Check::active != nullptr) checked_barrier();
   switch (barrier_op_) {
     case Op::syncthreads_and: barrier_result = predicates_ == arrived_; break;
     case Op::syncthreads_or: barrier_result = predicates_ != 0; break;

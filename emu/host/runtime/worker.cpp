@@ -8,32 +8,43 @@
 
 #include <algorithm>
 
+#include "check.h"
 #include "device.h"
 
 namespace samebits {
 
 namespace {
-constexpr size_t kWindowBytes = size_t(1) << 20;  // address space for the shared memory of one block; limits are far below
+constexpr size_t kWindowBytes = size_t(1) << 20;          // address space for the shared memory of one block; limits are far below
+constexpr size_t kCheckedWindowBytes = size_t(1) << 24;   // with checks variables lie far apart:
+constexpr size_t kCheckedGap = size_t(1) << 16;           // running over the end of one must not reach the next
 constexpr size_t kGap = 64;                       // poison between variables, so that the end of one is not the start of the next
 size_t align_up(size_t n, size_t align) { return (n + align - 1) & ~(align - 1); }
 }  // namespace
 
-Worker::Worker() : BlockView{} {
-  void* p = mmap(nullptr, kWindowBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+Worker::Worker() : BlockView{}, check(*new BlockCheck) {
+  static std::atomic<unsigned> workers{0};
+  check_id = workers++;
+  window_bytes_ = kCheckedWindowBytes;
+  void* p = mmap(nullptr, window_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   window_ = p == MAP_FAILED ? nullptr : static_cast<char*>(p);
 }
 
 Worker::~Worker() {
-  if (window_ != nullptr) munmap(window_, kWindowBytes);
+  if (window_ != nullptr) munmap(window_, window_bytes_);
+  delete &check;
 }
 
 void Worker::begin(Grid& grid) {
   grid_ = &grid;
+  async_used_ = false;
+  partner = nullptr;
   order_ = grid.order;
   most_static_ = 0;
   block_dim = grid.block;
   grid_dim = grid.grid;
   active_worker() = this;
+  gap_ = Check::on != nullptr ? kCheckedGap : kGap;
+  if (Check::on != nullptr) Check::active = this;
   enter_fault_stack(this);
   if (window_ == nullptr) record(cudaErrorMemoryAllocation, "no memory for shared memory");
 }
@@ -41,6 +52,7 @@ void Worker::begin(Grid& grid) {
 void Worker::end() {
   enter_fault_stack(nullptr);
   active_worker() = nullptr;
+  Check::active = nullptr;
   grid_ = nullptr;
 }
 
@@ -50,6 +62,7 @@ void Worker::run(Grid& grid, void (*after_block)(void*), void* context) {
   if (sigsetjmp(fault, 1) == 0) {
     while (run_next()) after_block(context);
   } else {  // from the handler of a fault in device code
+    if (Check::active != nullptr) Check::on->failure(describe_fault(*this), running(fault_stack), fault_pc);
     record(code_of_fault(*this), where(running(fault_stack)) + ": " + describe_fault(*this));
   }
   if (grid.stop.load(std::memory_order_relaxed)) discard_fibers();
@@ -82,7 +95,12 @@ void Worker::run_block(uint64_t number) {
   dynamic_bytes = unsigned(grid.dynamic_bytes);
   static_bytes = 0;
   memset(window_, grid.poison, grid.dynamic_bytes);  // C15
-  window_used_ = align_up(grid.dynamic_bytes + kGap, kGap);
+  window_used_ = align_up(grid.dynamic_bytes + gap_, kGap);
+  if (Check::active != nullptr) {
+    Check::on->begin_block(*this, number);
+    if (grid.dynamic_bytes != 0) Check::on->place(*this, "dynamic shared memory", reinterpret_cast<uintptr_t>(window_), grid.dynamic_bytes, 0);
+  }
+
 
   warp_count_ = (grid.threads + 31) / 32;
   for (unsigned i = 0; i < warp_count_; ++i) {
@@ -104,6 +122,7 @@ void Worker::run_block(uint64_t number) {
 // After a failure fibers stand in the middle of threads that will not go on.
 void Worker::discard_fibers() {
   free_.clear();
+  async_.clear();
   for (Thread* thread : stacks_.all()) free_.push_back({thread, prepare_stack(thread, fiber_main)});
 }
 
@@ -132,12 +151,13 @@ void* Worker::place_shared(Thread* thread, Slot* slot) {
   }
   // At least 16: the compiler of a GPU places arrays so too, and programs rely on it.
   size_t offset = align_up(window_used_, std::max<size_t>(slot->align, 16));
-  window_used_ = offset + slot->bytes + kGap;
-  if (window_used_ > kWindowBytes) {
+  window_used_ = offset + slot->bytes + (offset < window_bytes_ / 2 ? gap_ : kGap);
+  if (window_used_ > window_bytes_ || (gap_ == kGap && window_used_ > kWindowBytes)) {
     fail(thread, cudaErrorInvalidValue, std::string("no room for shared variable ") + slot->name);
   }
   memset(window_ + offset, grid_->poison, slot->bytes);  // C15
   entries_[id] = {generation, window_ + offset};
+  if (Check::active != nullptr) Check::on->place(*this, slot->name, reinterpret_cast<uintptr_t>(window_ + offset), slot->bytes, id);
   return window_ + offset;
 }
 
@@ -157,6 +177,7 @@ void Worker::leave() {
 }
 
 void Worker::fail(const Thread* thread, int code, const std::string& what) {
+  if (Check::active != nullptr) Check::on->failure(what, thread);
   record(code, where(thread) + ": " + what);
   leave();
 }

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -14,6 +15,20 @@
 
 namespace samebits {
 
+struct BlockCheck;
+class Relay;
+
+struct AsyncCopy {
+  void* to;
+  const void* from;
+  unsigned bytes, from_bytes;
+  const void* pc;
+};
+struct AsyncQueue {  // of one thread: what it has issued since its last commit, and what it has committed
+  std::vector<AsyncCopy> open;
+  std::deque<std::vector<AsyncCopy>> groups;
+};
+
 enum class Order { forward, reverse, shuffle };
 
 // A launch. Workers take block numbers from `next`.
@@ -21,6 +36,7 @@ struct Grid {
   Kernel* kernel;
   void (*run)(void*);
   void* closure;
+  size_t closure_bytes;
   dim3 grid, block;
   unsigned threads;
   size_t dynamic_bytes;
@@ -65,12 +81,30 @@ class Worker : public BlockView {
   [[noreturn]] void fail(const Thread*, int code, const std::string& what);
   std::string where(const Thread*) const;
 
+  Relay* relay = nullptr;  // of a cooperative launch
+  unsigned ticket = 0;
+  AsyncQueue& async(unsigned linear);
+  void land(Thread*, const std::vector<AsyncCopy>&);
+  void finish_async(Thread*);
+
+  // For the checks.
+  const Thread* partner = nullptr;  // that waits elsewhere, in a failure that has two places
+  BlockCheck& check;
+  unsigned check_id;
+  char* window() const { return window_; }
+  size_t window_bytes() const { return window_bytes_; }
+  bool own(uintptr_t address) const {  // of the emulator itself: this object, its tables, stacks of threads
+    return address - reinterpret_cast<uintptr_t>(this) < sizeof(Worker) ||
+           address - reinterpret_cast<uintptr_t>(entries_.data()) < entries_.size() * sizeof(SharedEntry) || stacks_.holds(address);
+  }
+
   // For the fault handler.
   bool holds(uintptr_t stack_pointer) const { return stacks_.holds(stack_pointer); }
   const Thread* running(uintptr_t stack_pointer) const { return thread_of(stack_pointer); }
   sigjmp_buf fault;
   int fault_signal = 0, fault_code = 0;
   uintptr_t fault_address = 0, fault_stack = 0;
+  const void* fault_pc = nullptr;
 
  private:
   friend void fiber_main();
@@ -88,10 +122,13 @@ class Worker : public BlockView {
   void idle(Warp&);               // no lane of it is ready
   bool complete(Warp&, unsigned lane);
   void release_barrier();
+  void checked_barrier();
+  void checked_collective(Warp&, unsigned lane, uint32_t group);
   void finish(Thread*);
   void discard_fibers();
   void record(int code, std::string text);
   std::string deadlock() const;
+  unsigned waiting_thread(bool at_barrier) const;
   void check_patience(Thread*);
   [[noreturn]] void diverge(Thread*);
   [[noreturn]] void foreign_mask(Thread*);
@@ -115,8 +152,10 @@ class Worker : public BlockView {
   uint64_t polls_ = 0;  // since a thread of the block last reached a barrier's end, a warp operation's or its own
   double polling_since_ = 0;
   char* window_ = nullptr;  // shared memory of the block: dynamic, then static
-  size_t window_used_ = 0;
+  size_t window_bytes_ = 0, window_used_ = 0, gap_ = 0;
   std::vector<SharedEntry> entries_;
+  std::vector<AsyncQueue> async_;
+  bool async_used_ = false;
   unsigned most_static_ = 0;
   void* stack_pointer_[1024 + 1] = {};  // of threads that wait; nullptr of those that have not started
   Thread* fiber_of_[1024] = {};
@@ -158,6 +197,9 @@ std::string op_name(Op);
 std::string coordinates(unsigned x, unsigned y, unsigned z);
 uint64_t mix(uint64_t);
 uint64_t permute(uint64_t i, uint64_t n, uint64_t seed);
+
+void run_grid(Grid&);
+void run_cooperative(Grid&);
 
 Worker*& active_worker();  // of this OS thread, nullptr outside of a launch
 void catch_faults();       // SIGSEGV, SIGBUS and SIGFPE of device code end the launch, not the process

@@ -27,12 +27,12 @@ constexpr unsigned launch_bounds(unsigned threads = 0, unsigned = 0, unsigned = 
 void configure(dim3 grid, dim3 block, size_t dynamic_bytes = 0, cudaStream_t stream = 0, SAMEBITS_SITE);
 void launched();
 bool enter(Kernel*);  // false: only asked which kernel this function is
-void launch_closure(Kernel*, void (*run)(void*), void* closure);
+void launch_closure(Kernel*, void (*run)(void*), void* closure, size_t bytes);
 Kernel* kernel_of(const void* function);
 
 template <class F>
 inline void launch(Kernel* kernel, F body) {
-  launch_closure(kernel, [](void* closure) { F own(*static_cast<F*>(closure)); own(); }, &body);
+  launch_closure(kernel, [](void* closure) { F own(*static_cast<F*>(closure)); own(); }, &body, sizeof body);
 }
 
 }  // namespace samebits

@@ -9,6 +9,7 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInitializationError = 3,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidPitchValue = 12,
   cudaErrorInvalidSymbol = 13,
   cudaErrorInvalidDevicePointer = 17,
   cudaErrorInvalidMemcpyDirection = 21,
@@ -25,6 +26,7 @@ enum cudaError_t {
   cudaErrorAssert = 710,
   cudaErrorMisalignedAddress = 716,
   cudaErrorLaunchFailure = 719,
+  cudaErrorCooperativeLaunchTooLarge = 720,
   cudaErrorNotPermitted = 800,
   cudaErrorNotSupported = 801,
   cudaErrorUnknown = 999,
@@ -74,6 +76,12 @@ enum cudaDeviceAttr {
   cudaDevAttrMaxRegistersPerMultiprocessor = 82,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
   cudaDevAttrMaxBlocksPerMultiprocessor = 106,
+  cudaDevAttrClockRate = 13,
+  cudaDevAttrCooperativeLaunch = 95,
+  cudaDevAttrConcurrentManagedAccess = 89,
+  cudaDevAttrManagedMemory = 83,
+  cudaDevAttrMemoryClockRate = 36,
+  cudaDevAttrGlobalMemoryBusWidth = 37,
   cudaDevAttrReservedSharedMemoryPerBlock = 111,
 };
 
@@ -83,7 +91,8 @@ struct cudaDeviceProp {
   size_t totalConstMem, memPitch;
   int regsPerBlock, regsPerMultiprocessor, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
   int major, minor, multiProcessorCount, maxThreadsPerMultiProcessor, maxBlocksPerMultiProcessor, l2CacheSize;
-  int concurrentKernels, unifiedAddressing, managedMemory, cooperativeLaunch;
+  int concurrentKernels, unifiedAddressing, managedMemory, cooperativeLaunch, clockRate, memoryClockRate, memoryBusWidth, integrated;
+  int canMapHostMemory, ECCEnabled, asyncEngineCount, pciBusID, pciDeviceID, pciDomainID, computeMode, concurrentManagedAccess;
 };
 struct cudaFuncAttributes {
   size_t sharedSizeBytes, constSizeBytes, localSizeBytes;

@@ -97,6 +97,9 @@ inline void* shared(Slot* slot) {
 inline void* dynamic_shared() { return self()->block->dynamic_shared; }
 
 void barrier(Thread*, Op, int predicate, const char* file, int line);
+void note_fence(bool device);           // tells the checks of a fence
+void grid_sync();                       // by one thread of a block, while the others wait
+bool cooperative();                     // whether the launch is
 void yield(Thread*);                    // let the other threads of the block run
 [[noreturn]] void trap(const char* what);  // ends the launch with cudaErrorLaunchFailure
 [[noreturn]] void assert_failed(const char* expression, const char* file, int line, const char* function);
@@ -124,8 +127,14 @@ static inline void __syncthreads(SAMEBITS_SITE) {
   ::samebits::barrier(::samebits::self(), ::samebits::Op::syncthreads, 0, file, line);
 }
 
+#ifdef SAMEBITS_CHECK
+static inline void __threadfence() { ::samebits::note_fence(true); }
+static inline void __threadfence_block() { ::samebits::note_fence(false); }
+static inline void __threadfence_system() { ::samebits::note_fence(true); }
+#else
 static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+#endif
 static inline void __nanosleep(unsigned) { ::samebits::yield(::samebits::self()); }
 [[noreturn]] static inline void __trap() { ::samebits::trap("__trap()"); }

@@ -1,0 +1,3 @@
+// CUDA sources include this name.
+#pragma once
+#include "../cooperative_groups.h"

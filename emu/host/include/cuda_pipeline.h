@@ -1,0 +1,3 @@
+// CUDA sources include this name.
+#pragma once
+#include "cuda_pipeline_primitives.h"

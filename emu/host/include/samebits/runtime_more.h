@@ -1,0 +1,153 @@
+// The rest of the CUDA runtime API that host code of whole programs uses.
+#pragma once
+
+#include "launch.h"
+
+enum cudaLimit { cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize, cudaLimitDevRuntimeSyncDepth };
+enum cudaSharedMemConfig { cudaSharedMemBankSizeDefault, cudaSharedMemBankSizeFourByte, cudaSharedMemBankSizeEightByte };
+enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
+enum cudaMemoryAdvise {
+  cudaMemAdviseSetReadMostly = 1, cudaMemAdviseUnsetReadMostly, cudaMemAdviseSetPreferredLocation, cudaMemAdviseUnsetPreferredLocation,
+  cudaMemAdviseSetAccessedBy, cudaMemAdviseUnsetAccessedBy,
+};
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+  int device;
+  void *devicePointer, *hostPointer;
+};
+typedef void (*cudaHostFn_t)(void*);
+typedef void (*cudaStreamCallback_t)(cudaStream_t, cudaError_t, void*);
+#define cudaCpuDeviceId (-1)
+#define cudaHostRegisterDefault 0x0
+#define cudaHostRegisterPortable 0x1
+#define cudaHostRegisterMapped 0x2
+#define cudaMemAttachHost 0x2
+#define cudaDeviceScheduleAuto 0x0
+#define cudaDeviceScheduleSpin 0x1
+#define cudaDeviceScheduleBlockingSync 0x4
+#define cudaDeviceMapHost 0x8
+#define CUDART_VERSION 13000
+#define CUDA_VERSION 13000
+#define CUDART_CB
+
+namespace samebits {
+void configure_cooperative(dim3 grid, dim3 block, size_t dynamic_bytes, const char* file, int line);
+cudaError_t last_launch();
+int blocks_per_multiprocessor(const Kernel*, int threads, size_t dynamic_bytes);
+
+template <size_t... I>
+struct Indices {};
+template <size_t N, size_t... I>
+struct MakeIndices : MakeIndices<N - 1, N - 1, I...> {};
+template <size_t... I>
+struct MakeIndices<0, I...> { typedef Indices<I...> type; };
+template <class T>
+struct Plain { typedef T type; };
+template <class T>
+struct Plain<T&> { typedef T type; };
+template <class T>
+struct Plain<const T> { typedef T type; };
+template <class... P, size_t... I>
+inline void call_with(void (*f)(P...), void** args, Indices<I...>) {
+  (void)args;
+  f(*static_cast<typename Plain<P>::type*>(args[I])...);
+}
+
+void name_allocation(const char* name);
+template <class T>
+inline T&& named(const char* name, T&& pointer) {  // the first argument of cudaMalloc and the like: reports name what it was called
+  name_allocation(name);
+  return static_cast<T&&>(pointer);
+}
+}  // namespace samebits
+
+namespace samebits_api {
+
+cudaError_t cudaMallocPitch(void**, size_t* pitch, size_t width, size_t height);
+cudaError_t cudaMemcpy2D(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t height, cudaMemcpyKind);
+cudaError_t cudaMemset2D(void*, size_t pitch, int value, size_t width, size_t height);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes*, const void*);
+cudaError_t cudaHostRegister(void*, size_t, unsigned flags);
+cudaError_t cudaHostUnregister(void*);
+cudaError_t cudaChooseDevice(int*, const cudaDeviceProp*);
+cudaError_t cudaDeviceGetLimit(size_t*, cudaLimit);
+
+inline cudaError_t cudaMemcpy2DAsync(void* d, size_t dp, const void* s, size_t sp, size_t w, size_t h, cudaMemcpyKind k, cudaStream_t = 0) {
+  return cudaMemcpy2D(d, dp, s, sp, w, h, k);
+}
+inline cudaError_t cudaMemset2DAsync(void* p, size_t pitch, int v, size_t w, size_t h, cudaStream_t = 0) { return cudaMemset2D(p, pitch, v, w, h); }
+template <class T>
+inline cudaError_t cudaMallocPitch(T** p, size_t* pitch, size_t w, size_t h) { return cudaMallocPitch(reinterpret_cast<void**>(p), pitch, w, h); }
+template <class T>
+inline cudaError_t cudaHostGetDevicePointer(T** device, void* host, unsigned) { return *device = static_cast<T*>(host), cudaSuccess; }
+template <class T>
+inline cudaError_t cudaMallocHost(T** p, size_t n, unsigned) { return cudaMallocHost(reinterpret_cast<void**>(p), n); }
+inline cudaError_t cudaMemPrefetchAsync(const void*, size_t, int, cudaStream_t = 0) { return cudaSuccess; }
+inline cudaError_t cudaMemAdvise(const void*, size_t, cudaMemoryAdvise, int) { return cudaSuccess; }
+inline cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
+inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
+inline cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
+template <class F>
+inline cudaError_t cudaFuncSetSharedMemConfig(F, cudaSharedMemConfig) { return cudaSuccess; }
+inline cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
+inline cudaError_t cudaThreadSynchronize() { return cudaDeviceSynchronize(); }
+inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
+inline cudaError_t cudaProfilerStop() { return cudaSuccess; }
+inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaSuccess; }
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
+inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned flags, int) { return cudaStreamCreateWithFlags(s, flags); }
+inline cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t f, void* data) { return f(data), cudaSuccess; }
+inline cudaError_t cudaStreamAddCallback(cudaStream_t s, cudaStreamCallback_t f, void* data, unsigned) { return f(s, cudaSuccess, data), cudaSuccess; }
+inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s = 0, unsigned = 0) { return cudaEventRecord(e, s); }
+
+template <class T>
+inline cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* src, size_t n, size_t offset = 0, cudaMemcpyKind k = cudaMemcpyHostToDevice,
+                                           cudaStream_t = 0) {
+  return cudaMemcpyToSymbol(symbol, src, n, offset, k);
+}
+template <class T>
+inline cudaError_t cudaMemcpyFromSymbolAsync(void* dst, const T& symbol, size_t n, size_t offset = 0, cudaMemcpyKind k = cudaMemcpyDeviceToHost,
+                                             cudaStream_t = 0) {
+  return cudaMemcpyFromSymbol(dst, symbol, n, offset, k);
+}
+template <class P, class T>
+inline cudaError_t cudaGetSymbolAddress(P** p, T& symbol) { return cudaGetSymbolAddress(reinterpret_cast<void**>(p), symbol); }
+template <class T>
+inline cudaError_t cudaGetSymbolSize(size_t* n, const T&) { return *n = sizeof(T), cudaSuccess; }
+
+template <class... P>
+inline cudaError_t cudaLaunchKernel(void (*f)(P...), dim3 grid, dim3 block, void** args, size_t dynamic_bytes = 0, cudaStream_t stream = 0, SAMEBITS_SITE) {
+  ::samebits::configure(grid, block, dynamic_bytes, stream, file, line);
+  ::samebits::call_with(f, args, typename ::samebits::MakeIndices<sizeof...(P)>::type());
+  ::samebits::launched();
+  return ::samebits::last_launch();
+}
+template <class... P>
+inline cudaError_t cudaLaunchCooperativeKernel(void (*f)(P...), dim3 grid, dim3 block, void** args, size_t dynamic_bytes = 0, cudaStream_t = 0,
+                                               SAMEBITS_SITE) {
+  ::samebits::configure_cooperative(grid, block, dynamic_bytes, file, line);
+  ::samebits::call_with(f, args, typename ::samebits::MakeIndices<sizeof...(P)>::type());
+  ::samebits::launched();
+  return ::samebits::last_launch();
+}
+
+template <class F>
+inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, F* f, int threads, size_t dynamic_bytes) {
+  const ::samebits::Kernel* kernel = ::samebits::kernel_of(reinterpret_cast<const void*>(f));
+  *blocks = ::samebits::blocks_per_multiprocessor(kernel, threads, dynamic_bytes);
+  return kernel != nullptr ? cudaSuccess : cudaErrorInvalidDeviceFunction;
+}
+template <class F>
+inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, F* f, size_t dynamic_bytes = 0, int limit = 0) {
+  cudaFuncAttributes a;
+  cudaError_t code = cudaFuncGetAttributes(&a, reinterpret_cast<const void*>(f));
+  if (code != cudaSuccess) return code;
+  *block = limit > 0 && limit < a.maxThreadsPerBlock ? limit : a.maxThreadsPerBlock;
+  int blocks = 0, multiprocessors = 0;
+  code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, *block, dynamic_bytes);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0);
+  *grid = blocks * multiprocessors;
+  return code;
+}
+
+}  // namespace samebits_api

@@ -1,0 +1,285 @@
+// Regions of memory, and what one access to them means.
+#include "check.h"
+
+#include <link.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace samebits {
+
+Check* Check::on = nullptr;
+thread_local Worker* Check::active __attribute__((tls_model("initial-exec"))) = nullptr;
+
+namespace {
+
+void* map_pages(size_t bytes) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? nullptr : p;
+}
+
+void release(Region* region) {
+  if (region->cells != nullptr) munmap(region->cells, region->cell_bytes);
+  if (region->state != nullptr) munmap(region->state, region->end - region->begin);
+  delete region;
+}
+
+}  // namespace
+
+const char* access_name(unsigned kind) { return kind & kAtomic ? "atomic access" : kind & kWrite ? "write" : "read"; }
+
+uint32_t Check::site_of(const void* pc) {
+  static const void* recent_pc[1024];
+  static uint32_t recent[1024];
+  size_t slot = (reinterpret_cast<uintptr_t>(pc) >> 1) % 1024;
+  if (recent_pc[slot] == pc) return recent[slot];
+  auto [found, fresh] = site_ids_.emplace(pc, uint32_t(pcs_.size()));
+  if (fresh) pcs_.push_back(pc);
+  recent_pc[slot] = pc;
+  return recent[slot] = found->second;
+}
+
+Region* Check::add(uintptr_t begin, size_t bytes, std::string name, bool initialised) {
+  // What lay here before is gone: a caller registers the same buffer again.
+  for (auto at = regions_.lower_bound(begin); at != regions_.end() && at->first < begin + bytes;) {
+    forget((at++)->first);
+  }
+  Region* region = new Region;
+  region->begin = begin;
+  region->end = begin + bytes;
+  region->name = std::move(name);
+  if (!initialised) region->state = static_cast<uint8_t*>(map_pages(bytes));
+  regions_[begin] = region;
+  last_ = region;
+  return region;
+}
+
+void Check::forget(uintptr_t begin) {
+  auto found = regions_.find(begin);
+  if (found == regions_.end()) return;
+  Region* region = found->second;
+  release(region);
+  regions_.erase(found);
+  last_ = nullptr;
+}
+
+// The region that holds the address, else nullptr.
+Region* Check::find(uintptr_t address) {
+  if (last_ != nullptr && address - last_->begin < last_->end - last_->begin) return last_;
+  auto after = regions_.upper_bound(address);
+  if (after == regions_.begin()) return nullptr;
+  Region* region = std::prev(after)->second;
+  return address < region->end ? last_ = region : nullptr;
+}
+
+void Check::refine(Region& region, unsigned shift) {
+  size_t old_count = (region.end - region.begin + (size_t(1) << region.shift) - 1) >> region.shift;
+  unsigned times = 1u << (region.shift - shift);
+  Cell* old = region.cells;
+  size_t bytes = old_count * times * sizeof(Cell);
+  Cell* cells = static_cast<Cell*>(map_pages(bytes));
+  if (cells == nullptr) return;
+  if (old != nullptr) {
+    for (size_t i = 0; i < old_count; ++i) {
+      if (old[i].write.seq == 0 && old[i].read.seq == 0) continue;
+      for (unsigned j = 0; j < times; ++j) cells[i * times + j] = old[i];
+    }
+    munmap(old, region.cell_bytes);
+  }
+  region.cells = cells;
+  region.cell_bytes = bytes;
+  region.shift = shift;
+}
+
+void Check::begin_launch(Grid& grid) {
+  grid_ = &grid;
+  first_ = next_;
+  numbers_.clear();
+  for (auto& sync : syncs_) delete sync.second;
+  syncs_.clear();
+  for (Sync* sync : old_syncs_) delete sync;
+  old_syncs_.clear();
+}
+
+void Check::end_launch() {
+  settle();
+  grid_ = nullptr;
+}
+
+void Check::new_sequence(Worker& worker) {
+  BlockCheck& block = worker.check;
+  block.seq = next_++;
+  numbers_.push_back(block.number);
+}
+
+void Check::begin_block(Worker& worker, uint64_t number) {
+  settle();
+  BlockCheck& block = worker.check;
+  block.number = number;
+  new_sequence(worker);
+  block.base = block.most = 1;
+  block.refs.clear();
+  block.dirty.clear();
+  block.shared.clear();
+  uintptr_t window = reinterpret_cast<uintptr_t>(worker.window());
+  for (auto at = syncs_.begin(); at != syncs_.end();) {  // shared memory begins anew
+    if (at->first - window < worker.window_bytes()) {
+      old_syncs_.push_back(at->second);
+      at = syncs_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+  block.threads.resize(grid_->threads);
+  for (Clocks& t : block.threads) {
+    t.clock = 1;
+    memset(t.warp, 0, sizeof t.warp);
+    t.refs.clear();
+    t.acquired.clear();
+    t.released_device = t.released_block = false;
+  }
+}
+
+// A shared variable of the running block; `slot` names its declaration, 0 the dynamic array.
+void Check::place(Worker& worker, const char* name, uintptr_t begin, size_t bytes, unsigned slot) {
+  Region*& region = slots_[uint64_t(slot) << 32 | worker.check_id];
+  if (region == nullptr || region->end - region->begin != bytes) {
+    if (region != nullptr) release(region);
+    region = new Region;
+    region->shared = true;
+    region->state = static_cast<uint8_t*>(map_pages(bytes));
+  } else {
+    memset(region->state, 0, bytes);
+  }
+  region->name = name;
+  region->begin = begin;
+  region->end = begin + bytes;
+  worker.check.shared.push_back(region);
+}
+
+// The part of memory that the access lies in: own stack, shared, global.
+void Check::access(Worker& worker, Thread* thread, uintptr_t address, size_t bytes, unsigned kind, const void* pc) {
+  if (doubtful_.waiting) settle();
+  uintptr_t offset = address - reinterpret_cast<uintptr_t>(worker.window());
+  if (offset < worker.window_bytes()) {
+    for (Region* region : worker.check.shared) {
+      if (address - region->begin < region->end - region->begin) {
+        if (address + bytes > region->end) outside(worker, thread, address, bytes, kind, site_of(pc));
+        return touch(worker, thread, *region, address, bytes, kind, site_of(pc));
+      }
+    }
+    return outside(worker, thread, address, bytes, kind, site_of(pc));
+  }
+  Region* region = find(address);
+  if (region != nullptr && !region->freed) {
+    if (address + bytes > region->end) outside(worker, thread, address, bytes, kind, site_of(pc));
+    return touch(worker, thread, *region, address, bytes, kind, site_of(pc));
+  }
+  if (region == nullptr) {  // of the emulator, another thread's stack, the kernel's parameters, or a variable of namespace scope
+    if (worker.own(address) || address - reinterpret_cast<uintptr_t>(grid_->closure) < grid_->closure_bytes) return;
+    if ((region = segment(address)) != nullptr) {
+      return touch(worker, thread, *region, address, std::min<size_t>(bytes, region->end - address), kind, site_of(pc));
+    }
+  }
+  if (region == nullptr && !strict) {                    // nobody said what lies here: only races are seen
+    uintptr_t page = address & ~uintptr_t(0xFFFFF);
+    auto next = regions_.upper_bound(address);
+    uintptr_t end = page + 0x100000;
+    if (next != regions_.end()) end = std::min(end, next->first);
+    if (next != regions_.begin()) page = std::max(page, std::prev(next)->second->end);
+    region = add(page, end - page, "", true);
+    region->bounded = false;
+    return touch(worker, thread, *region, address, std::min<size_t>(bytes, region->end - address), kind, site_of(pc));
+  }
+  outside(worker, thread, address, bytes, kind, site_of(pc));
+}
+
+// The loaded segment of a program or library that holds the address, as a region; nullptr if none does.
+Region* Check::segment(uintptr_t address) {
+  struct Wanted {
+    uintptr_t address, begin, end;
+  } wanted{address, 0, 0};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        Wanted& w = *static_cast<Wanted*>(data);
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const auto& header = info->dlpi_phdr[i];
+          uintptr_t begin = info->dlpi_addr + header.p_vaddr;
+          if (header.p_type != PT_LOAD || w.address - begin >= header.p_memsz) continue;
+          w.begin = begin;
+          w.end = begin + header.p_memsz;
+          return 1;
+        }
+        return 0;
+      },
+      &wanted);
+  if (wanted.begin == 0) return nullptr;
+  Region* region = add(wanted.begin, wanted.end - wanted.begin, "a variable of namespace scope", true);
+  region->bounded = false;
+  return region;
+}
+
+void Check::touch(Worker& worker, Thread* thread, Region& region, uintptr_t address, size_t bytes, unsigned kind, uint32_t site) {
+  size_t offset = address - region.begin;
+  bytes = std::min<size_t>(bytes, region.end - address);
+  if (region.state != nullptr) {
+    uint8_t all = kInitialised, any = 0;
+    for (size_t i = 0; i < bytes; ++i) all &= region.state[offset + i], any |= region.state[offset + i];
+    if (any & kPending) {
+      report("async copy", std::string(access_name(kind)) + " of " + place_of(region, address) + " before the wait for the asynchronous copy to it",
+             thread, site, nullptr);
+      if (!(kind & kWrite)) return;
+    } else if ((kind & kWrite) == 0 || (kind & kRmw)) {
+      if (!(all & kInitialised)) {
+        report("uninitialised read", std::string(access_name(kind)) + " of " + place_of(region, address) + ", which nobody has written", thread,
+               site, nullptr);
+      }
+    }
+    if (kind & kWrite) {
+      for (size_t i = 0; i < bytes; ++i) region.state[offset + i] |= kInitialised;
+    }
+  }
+  unsigned shift = region.shift;
+  while (((offset | bytes) & ((size_t(1) << shift) - 1)) != 0) --shift;
+  if (shift != region.shift || region.cells == nullptr) refine(region, shift);
+  if (region.cells == nullptr) return;
+
+  const BlockCheck& block = worker.check;
+  const Clocks& clocks = block.threads[thread->linear];
+  Mark mine{block.seq, clocks.clock, site, uint16_t(thread->linear), uint16_t((kind & kAtomic) != 0)};
+  for (size_t i = offset >> shift, end = (offset + bytes) >> shift; i < end; ++i) {
+    Cell& cell = region.cells[i];
+    uintptr_t at = region.begin + (i << shift);
+    if (cell.write.seq != 0 && !(cell.write.atomic && mine.atomic) && !knows(block, thread, region, cell.write)) {
+      race(worker, thread, region, at, kind, site, cell.write, true);
+    }
+    if (kind & kWrite) {
+      if (cell.read.seq != 0 && !(cell.read.atomic && mine.atomic) && !knows(block, thread, region, cell.read)) {
+        race(worker, thread, region, at, kind, site, cell.read, false);
+      }
+      if (cell.other.seq != 0 && !(cell.other.atomic && mine.atomic) && !knows(block, thread, region, cell.other)) {
+        race(worker, thread, region, at, kind, site, cell.other, false);
+      }
+      cell.write = mine;
+      cell.read.seq = cell.other.seq = 0;
+    } else if (cell.read.seq == 0 || knows(block, thread, region, cell.read)) {
+      cell.read = mine;
+    } else {
+      cell.other = mine;
+    }
+  }
+}
+
+// Whether the access behind the mark is ordered before what the thread does now.
+inline bool Check::knows(const BlockCheck& block, const Thread* thread, const Region& region, const Mark& mark) const {
+  if (mark.seq < first_ || (region.shared && mark.seq != block.seq)) return true;  // of an earlier launch, of an earlier block's variable
+  const Clocks& mine = block.threads[thread->linear];
+  if (mark.seq == block.seq) {
+    if (mark.thread == thread->linear || mark.clock < block.base) return true;
+    if (mark.thread / 32 == thread->linear / 32 && mark.clock <= mine.warp[mark.thread % 32]) return true;
+  }
+  return (!mine.refs.empty() && through(mine.refs, block.seq, mark)) || (!block.refs.empty() && through(block.refs, block.seq, mark));
+}
+
+}  // namespace samebits

@@ -1,0 +1,165 @@
+// Checks: what an instrumented program (build.py, check=True) tells the runtime of its accesses, and what the runtime makes of it.
+//
+// Happens-before by vector clocks that know the machine's structure. A thread's own clock counts its releases; at a barrier of the block
+// all threads take the clock `base`, and everything below it is known to all. Between barriers a thread knows of its warp what
+// __syncwarp() told it (`warp`), and of others what it acquired: atomics after a fence (Sync).
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "worker.h"
+
+namespace samebits {
+
+constexpr uint8_t kInitialised = 1, kPending = 2;  // pending: an asynchronous copy has not brought it yet
+
+enum Access : unsigned { kRead = 0, kWrite = 1, kAtomic = 2, kRmw = 4 };
+
+// One access that memory remembers.
+struct Mark {
+  uint32_t seq;    // which block, over all launches; 0: none
+  uint32_t clock;  // of its thread
+  uint32_t site;   // index of the code address
+  uint16_t thread;
+  uint16_t atomic;
+};
+struct Cell {  // of one granule: the last write, and of the reads since then two by different threads
+  Mark write, read, other;
+};
+
+// A stretch of memory with an extent of its own: an allocation, a shared variable, or what a caller registered.
+struct Region {
+  uintptr_t begin, end;
+  std::string name;
+  bool freed = false, shared = false, bounded = true;
+  unsigned shift = 2;          // log2 of the granule, down to 0 where bytes are accessed alone
+  Cell* cells = nullptr;       // mapped at the first access
+  size_t cell_bytes = 0;
+  uint8_t* state = nullptr;    // of each byte: kInitialised, kPending; nullptr: all of it is initialised
+};
+
+struct Sync;
+struct Ref {  // the first `count` releases to one address
+  Sync* sync;
+  size_t count;
+};
+struct Known {
+  uint32_t seq, base;                               // of that block everything before `base`,
+  std::vector<std::pair<uint16_t, uint32_t>> more;  // of these threads everything up to that clock,
+  std::vector<Ref> refs;                            // and what was known through these
+  bool block_only;                                  // by __threadfence_block()
+};
+struct Sync {
+  std::vector<Known> log;
+  std::unordered_map<uint32_t, std::vector<size_t>> by_block;
+};
+
+struct Clocks {  // of one thread of the running block
+  uint32_t clock;
+  uint32_t warp[32];
+  std::vector<Ref> refs, acquired;   // ordered before it; seen by atomics, ordered before it from its next fence on
+  Known device, block;               // what its last fences released
+  bool released_device = false, released_block = false;
+};
+
+struct Report {
+  std::string kind, kernel, message, file;
+  int line = 0;
+  uint64_t block = 0;
+  int thread = -1;
+  dim3 grid{}, dim{};
+  uint32_t site = 0, other_site = 0;
+  uint64_t other_block = 0;
+  int other_thread = -1;
+  std::string other_file;
+  int other_line = 0;
+};
+
+// Clocks and shared variables of one running block.
+struct BlockCheck {
+  uint32_t seq = 0, base = 1, most = 1;
+  uint64_t number = 0;
+  std::vector<Clocks> threads;
+  std::vector<unsigned> dirty;  // threads whose refs or acquired are not empty
+  std::vector<Ref> refs;        // known to all of the block
+  std::vector<Region*> shared;
+};
+
+class Check {
+ public:
+  static Check* on;       // nullptr: off
+  static thread_local Worker* active __attribute__((tls_model("initial-exec")));  // whose device code this OS thread runs
+  bool strict = false;    // an address in no region is an error
+  bool leaks = false;
+
+  void begin_launch(Grid&);
+  void end_launch();
+  void begin_block(Worker&, uint64_t number);
+  void place(Worker&, const char* name, uintptr_t begin, size_t bytes, unsigned slot);
+
+  void access(Worker&, Thread*, uintptr_t address, size_t bytes, unsigned kind, const void* pc);
+  void atomic(Worker&, Thread*, uintptr_t address, size_t bytes, bool reads, bool writes, const void* pc);
+  void fence(Worker&, Thread*, bool device);
+  void barrier(Worker&, bool everybody);
+  void grid_barrier();
+  void new_sequence(Worker&);
+  void warp_barrier(Worker&, unsigned warp, uint32_t group);
+  void settle();  // decides on a write that may have changed nothing
+
+  Region* add(uintptr_t begin, size_t bytes, std::string name, bool initialised);
+  Region* find(uintptr_t address);
+  void forget(uintptr_t begin);  // a registered region
+  void host_write(uintptr_t, size_t, const char* what, const void* pc);
+  void host_copy(uintptr_t to, uintptr_t from, size_t, const void* pc);
+  bool host_range(uintptr_t, size_t, const char* what, const void* pc);
+  void pend(Worker&, uintptr_t, size_t, bool on);
+
+  void report(std::string kind, std::string message, const Thread*, uint32_t site, const Mark* other, const char* file = nullptr, int line = 0);
+  void failure(const std::string& what, const Thread*, const void* pc = nullptr);
+  void report_leaks();
+  std::string json();
+  size_t count() const { return reports_.size(); }
+  void clear() { reports_.clear(), seen_.clear(); }
+  uint32_t site_of(const void* pc);
+  std::map<uintptr_t, Region*>& regions() { return regions_; }
+
+ private:
+  bool knows(const BlockCheck&, const Thread*, const Region&, const Mark&) const;
+  bool through(const std::vector<Ref>&, uint32_t own_seq, const Mark&) const;
+  void touch(Worker&, Thread*, Region&, uintptr_t, size_t, unsigned kind, uint32_t site);
+  void race(Worker&, Thread*, Region&, uintptr_t, unsigned kind, uint32_t site, const Mark&, bool other_writes);
+  void outside(Worker&, Thread*, uintptr_t, size_t, unsigned kind, uint32_t site);
+  void refine(Region&, unsigned shift);
+  Region* segment(uintptr_t address);
+  std::string place_of(const Region&, uintptr_t) const;
+
+  std::map<uintptr_t, Region*> regions_;  // by begin
+  Region* last_ = nullptr;
+  std::unordered_map<uint64_t, Region*> slots_;
+  std::unordered_map<uintptr_t, Sync*> syncs_;
+  std::vector<Sync*> old_syncs_;
+  std::vector<uint64_t> numbers_;  // block of each seq of the launch
+  uint32_t first_ = 1, next_ = 1;  // seq of the launch's first block; below it everything is ordered
+  Grid* grid_ = nullptr;
+  std::vector<const void*> pcs_{nullptr};
+  std::unordered_map<const void*, uint32_t> site_ids_;
+  std::vector<Report> reports_;
+  std::set<std::string> seen_;
+  struct {
+    bool waiting = false;
+    uintptr_t address;
+    size_t bytes;
+    unsigned char old[16];
+    Report report;
+    std::string key;
+  } doubtful_;
+};
+
+const char* access_name(unsigned kind);
+std::vector<std::pair<std::string, int>> resolve(const std::vector<const void*>& pcs);  // file and line of the user's code
+
+}  // namespace samebits

@@ -1,0 +1,229 @@
+// Order between threads: barriers, fences with atomics, and what a race is.
+#include <algorithm>
+#include <functional>
+
+#include "check.h"
+
+namespace samebits {
+
+// Whether the mark is among what those releases published.
+bool Check::through(const std::vector<Ref>& refs, uint32_t own_seq, const Mark& mark) const {
+  std::set<std::pair<Sync*, size_t>> seen;
+  std::function<bool(const std::vector<Ref>&)> search = [&](const std::vector<Ref>& from) {
+    for (const Ref& ref : from) {
+      if (!seen.insert({ref.sync, ref.count}).second) continue;
+      auto found = ref.sync->by_block.find(mark.seq);
+      if (found == ref.sync->by_block.end()) continue;
+      for (size_t index : found->second) {
+        if (index >= ref.count) break;
+        const Known& known = ref.sync->log[index];
+        if (known.block_only && known.seq != own_seq) continue;
+        if (mark.clock < known.base) return true;
+        for (auto [thread, clock] : known.more) {
+          if (thread == mark.thread && mark.clock <= clock) return true;
+        }
+      }
+    }
+    for (const Ref& ref : from) {  // and what the releasing threads had acquired themselves
+      for (size_t index = 0; index < ref.count; ++index) {
+        const Known& known = ref.sync->log[index];
+        if (known.refs.empty() || (known.block_only && known.seq != own_seq)) continue;
+        if (search(known.refs)) return true;
+      }
+    }
+    return false;
+  };
+  return search(refs);
+}
+
+namespace {
+
+void join(std::vector<Ref>& to, const std::vector<Ref>& from) {
+  for (const Ref& ref : from) {
+    auto found = std::find_if(to.begin(), to.end(), [&](const Ref& r) { return r.sync == ref.sync; });
+    if (found == to.end()) {
+      to.push_back(ref);
+    } else {
+      found->count = std::max(found->count, ref.count);
+    }
+  }
+}
+
+}  // namespace
+
+// A release: later atomic writes of the thread publish what it knows now; and an acquire: what earlier atomics saw is ordered before.
+void Check::fence(Worker& worker, Thread* thread, bool device) {
+  settle();
+  BlockCheck& block = worker.check;
+  Clocks& mine = block.threads[thread->linear];
+  if (!mine.acquired.empty()) {
+    join(mine.refs, mine.acquired);
+    mine.acquired.clear();
+  }
+  Known known{block.seq, block.base, {}, mine.refs, !device};
+  join(known.refs, block.refs);
+  known.more.push_back({uint16_t(thread->linear), mine.clock});
+  unsigned first = thread->linear & ~31u;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if (mine.warp[lane] >= block.base && first + lane != thread->linear) known.more.push_back({uint16_t(first + lane), mine.warp[lane]});
+  }
+  block.most = std::max(block.most, ++mine.clock);
+  if (device) {
+    mine.device = known;
+    mine.released_device = true;
+  }
+  mine.block = std::move(known);
+  mine.released_block = true;
+}
+
+void Check::atomic(Worker& worker, Thread* thread, uintptr_t address, size_t bytes, bool reads, bool writes, const void* pc) {
+  access(worker, thread, address, bytes, kAtomic | (writes ? kWrite : kRead) | (reads ? kRmw : 0), pc);
+  BlockCheck& block = worker.check;
+  Clocks& mine = block.threads[thread->linear];
+  if (syncs_.empty() && !mine.released_block) return;
+  auto found = syncs_.find(address);
+  if (reads && found != syncs_.end()) {
+    if (mine.acquired.empty() && mine.refs.empty()) block.dirty.push_back(thread->linear);
+    join(mine.acquired, {{found->second, found->second->log.size()}});
+  }
+  if (!writes || !mine.released_block) return;
+  if (found == syncs_.end()) found = syncs_.emplace(address, new Sync).first;
+  Sync& sync = *found->second;
+  auto publish = [&](const Known& known) {
+    sync.by_block[known.seq].push_back(sync.log.size());
+    sync.log.push_back(known);
+  };
+  if (mine.released_device) publish(mine.device);
+  if (mine.block.block_only) publish(mine.block);
+}
+
+// All threads of the block that have not returned, or all that are left where `everybody` is false.
+void Check::barrier(Worker& worker, bool) {
+  settle();
+  BlockCheck& block = worker.check;
+  block.base = ++block.most;
+  for (Clocks& t : block.threads) t.clock = block.base;
+  for (unsigned linear : block.dirty) {  // a barrier is taken for a fence by what has been acquired, as published programs do
+    Clocks& t = block.threads[linear];
+    join(block.refs, t.refs);
+    join(block.refs, t.acquired);
+    t.refs.clear();
+    t.acquired.clear();
+  }
+  block.dirty.clear();
+}
+
+// Every block of the grid has come: all that was done is ordered. The caller gives new numbers to the blocks.
+void Check::grid_barrier() {
+  settle();
+  first_ = next_;
+  numbers_.clear();
+}
+
+void Check::warp_barrier(Worker& worker, unsigned warp, uint32_t group) {
+  settle();
+  BlockCheck& block = worker.check;
+  Clocks* lanes = &block.threads[warp * 32];
+  uint32_t known[32] = {};
+  std::vector<Ref> refs;
+  for (uint32_t left = group; left != 0; left &= left - 1) {
+    unsigned lane = unsigned(__builtin_ctz(left));
+    unsigned count = unsigned(std::min<size_t>(32, block.threads.size() - warp * 32));
+    for (unsigned i = 0; i < count; ++i) known[i] = std::max(known[i], lanes[lane].warp[i]);
+    known[lane] = std::max(known[lane], lanes[lane].clock);
+    if (!lanes[lane].refs.empty()) join(refs, lanes[lane].refs);
+  }
+  for (uint32_t left = group; left != 0; left &= left - 1) {
+    unsigned lane = unsigned(__builtin_ctz(left));
+    std::copy_n(known, 32, lanes[lane].warp);
+    block.most = std::max(block.most, ++lanes[lane].clock);
+    if (!refs.empty()) {
+      lanes[lane].refs = refs;
+      block.dirty.push_back(warp * 32 + lane);
+    }
+  }
+}
+
+std::string Check::place_of(const Region& region, uintptr_t address) const {
+  if (!region.bounded) return "global memory";
+  return "byte " + std::to_string(address - region.begin) + " of " + (region.shared ? "shared " : "") + region.name + " (" +
+         std::to_string(region.end - region.begin) + " bytes)";
+}
+
+void Check::race(Worker&, Thread* thread, Region& region, uintptr_t address, unsigned kind, uint32_t site, const Mark& other, bool other_writes) {
+  if (other.seq - first_ >= numbers_.size()) return;
+  bool same_block = numbers_[other.seq - first_] == static_cast<Worker*>(thread->block)->check.number;
+  if (!other_writes && region.shared) {  // its read came before the write that it should have waited for: one fault, not two
+    reports_.erase(std::remove_if(reports_.begin(), reports_.end(), [&](const Report& r) {
+                     return r.site == other.site && r.kind == "uninitialised read" && r.message.find(region.name) != std::string::npos;
+                   }), reports_.end());
+  }
+  std::string message = std::string(access_name(kind)) + " of " + place_of(region, address) + " and " +
+                        (other.atomic ? "an atomic access" : other_writes ? "a write" : "a read") + " by " +
+                        (!same_block ? "another block without order by fence and atomic"
+                         : other.thread / 32 == thread->linear / 32 ? "another lane of the warp without __syncwarp() or a barrier"
+                                                                    : "another warp without a barrier between them");
+  std::string name = region.shared ? "shared race" : "global race";
+  bool plain_writes = other_writes && !other.atomic && kind == kWrite;
+  size_t granule = size_t(1) << region.shift;
+  report(name, message, thread, site, &other);
+  if (!plain_writes || reports_.empty() || doubtful_.waiting || doubtful_.key.empty()) return;
+  // The hook comes before the write: whether both write the same value, which harms nobody, shows at the next one.
+  doubtful_.waiting = true;
+  doubtful_.address = address;
+  doubtful_.bytes = granule;
+  for (size_t i = 0; i < granule; ++i) doubtful_.old[i] = reinterpret_cast<unsigned char*>(address)[i];
+  doubtful_.report = std::move(reports_.back());
+  reports_.pop_back();
+}
+
+void Check::settle() {
+  if (!doubtful_.waiting) return;
+  doubtful_.waiting = false;
+  bool same = true;
+  for (size_t i = 0; i < doubtful_.bytes; ++i) same = same && reinterpret_cast<unsigned char*>(doubtful_.address)[i] == doubtful_.old[i];
+  if (same) {
+    seen_.erase(doubtful_.key);
+  } else {
+    reports_.push_back(std::move(doubtful_.report));
+  }
+}
+
+void Check::outside(Worker& worker, Thread* thread, uintptr_t address, size_t bytes, unsigned kind, uint32_t site) {
+  std::string message = std::string(access_name(kind)) + " of " + std::to_string(bytes) + " bytes ";
+  const Region* near = nullptr;
+  auto consider = [&](const Region* region) {
+    auto distance = [&](const Region* r) { return address < r->begin ? r->begin - address : address >= r->end ? address - r->end : 0; };
+    if (near == nullptr || distance(region) < distance(near)) near = region;
+  };
+  if (address - reinterpret_cast<uintptr_t>(worker.window()) < worker.window_bytes()) {
+    for (const Region* region : worker.check.shared) consider(region);
+  } else {
+    auto after = regions_.upper_bound(address);
+    if (after != regions_.end()) consider(after->second);
+    if (after != regions_.begin()) consider(std::prev(after)->second);
+  }
+  std::string kind_name = "out of bounds";
+  if (near == nullptr) {
+    message += "at an address in no allocation";
+  } else if (near->freed && address - near->begin < near->end - near->begin) {
+    kind_name = "use after free";
+    message += "in freed " + near->name + " of " + std::to_string(near->end - near->begin) + " bytes";
+  } else if (address >= near->end || address >= near->begin) {
+    size_t beyond = address + bytes - near->end;
+    if (beyond > (size_t(1) << 30)) {
+      message += "at an address in no allocation";
+    } else {
+      message += "ending " + std::to_string(beyond) + " bytes behind the end of " + (near->shared ? "shared " : "") + near->name + " of " +
+                 std::to_string(near->end - near->begin) + " bytes";
+    }
+  } else if (near->begin - address > (size_t(1) << 30)) {
+    message += "at an address in no allocation";
+  } else {
+    message += std::to_string(near->begin - address) + " bytes before the start of " + (near->shared ? "shared " : "") + near->name + " of " +
+               std::to_string(near->end - near->begin) + " bytes";
+  }
+  report(kind_name, message, thread, site, nullptr);
+}
+
+}  // namespace samebits

@@ -1,0 +1,89 @@
+// Whole programs that `samebits run` started: settings from the environment, reports and crashes on the way out.
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "device.h"
+
+extern "C" {
+void samebits_set_order(int, unsigned long long);
+int samebits_set_arch(const char*);
+void samebits_set_check(int);
+const char* samebits_last_error();
+}
+
+namespace samebits {
+
+namespace {
+
+const char* reports_path = nullptr;
+double time_limit = 0;
+
+void write_reports() {
+  if (reports_path == nullptr) return;
+  if (Check::on != nullptr && Check::on->leaks) Check::on->report_leaks();
+  std::string text = Check::on != nullptr ? Check::on->json() : "[]";
+  FILE* file = fopen(reports_path, "w");
+  if (file == nullptr) return;
+  fprintf(file, "%s\n%s", text.c_str(), first_failure());
+  fclose(file);
+  reports_path = nullptr;
+}
+
+// A crash of host code, or the time limit: says where, leaves the reports behind.
+void on_end(int signal, siginfo_t*, void* context) {
+  ::signal(signal, SIG_DFL);
+  const void* pc = static_cast<const char*>(pc_of(context)) + 1;
+  auto place = resolve({pc})[0];
+  Worker* worker = active_worker();
+  fflush(stdout);
+  std::string where = place.second != 0 ? place.first + ":" + std::to_string(place.second) + ": " : "";
+  std::string what = signal == SIGALRM ? "time limit of " + std::to_string(int(time_limit)) + " s reached" : std::string(strsignal(signal));
+  if (worker != nullptr && worker->holds(stack_of(context))) {
+    what += " in device code, " + worker->where(worker->running(stack_of(context)));
+    if (Check::on != nullptr) Check::on->report("no progress", what, worker->running(stack_of(context)), Check::on->site_of(pc), nullptr);
+  }
+  fprintf(stderr, "samebits: %s%s\n", where.c_str(), what.c_str());
+  write_reports();
+  if (signal == SIGALRM) _exit(124);
+  raise(signal);
+}
+
+__attribute__((constructor)) void begin() {
+  reports_path = getenv("SAMEBITS_RUN_REPORTS");
+  if (reports_path == nullptr) return;
+  if (const char* arch = getenv("SAMEBITS_RUN_ARCH")) samebits_set_arch(arch);
+  if (const char* order = getenv("SAMEBITS_RUN_ORDER")) {
+    const char* seed = strchr(order, ':');
+    samebits_set_order(order[0] == 'r' ? 1 : order[0] == 's' ? 2 : 0, seed != nullptr ? strtoull(seed + 1, nullptr, 10) : 0);
+  }
+  if (getenv("SAMEBITS_RUN_CHECK") != nullptr) samebits_set_check(2);
+  if (Check::on != nullptr) Check::on->leaks = getenv("SAMEBITS_RUN_LEAKS") != nullptr;
+  static char stack[256 * 1024];
+  stack_t alternative = {};
+  alternative.ss_sp = stack;
+  alternative.ss_size = sizeof stack;
+  sigaltstack(&alternative, nullptr);
+  struct sigaction action = {};
+  action.sa_sigaction = on_end;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM}) sigaction(signal, &action, nullptr);
+  if (const char* limit = getenv("SAMEBITS_RUN_SECONDS")) {
+    time_limit = atof(limit);
+    itimerval timer = {};
+    timer.it_value.tv_sec = time_t(time_limit);
+    timer.it_value.tv_usec = suseconds_t((time_limit - double(timer.it_value.tv_sec)) * 1e6);
+    if (time_limit > 0) setitimer(ITIMER_REAL, &timer, nullptr);
+  }
+  setvbuf(stdout, nullptr, _IOLBF, 1 << 16);
+  atexit(write_reports);
+}
+
+}  // namespace
+
+}  // namespace samebits

@@ -1,0 +1,150 @@
+"""Decode attention over a paged cache, one query token a sequence, in C13's order of tiles and spans: the numba port of
+``kernels_cu/paged_decode.cu``."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numba import cuda, float32, int32
+
+from emu import contract as c
+from emu import decode_tile, decode_walk
+from emu.decode_shape import SPAN, START, THREADS, TILE, Block, Params, Place, Row, Shape, index, params
+from emu.simt import device
+from pyref.spec import Call
+
+_MINUS_INF = np.float32(-np.inf)
+
+
+@functools.cache
+def kernel(shape: Shape) -> Any:
+    """The kernel of one specialisation and one mapping: with one warp a tile a block takes whole spans, with four a tile alone."""
+    to_f32, from_f32 = c.TO_F32[shape.dtype], c.FROM_F32[shape.dtype]
+    D, GROUP, HEADS, PAD, HEAD_BLOCKS = shape.d, shape.group, shape.heads, shape.pad, shape.head_blocks
+    WARPS, TILES, LANES, ELEMENTS = shape.warps, shape.tiles, shape.lanes, shape.elements
+    SCRATCH, TABLE, UNIT_TOKENS = shape.scratch, shape.table, shape.tiles * TILE
+    tile, walks = decode_tile.functions(shape), decode_walk.functions(shape)
+    read_table, tile_state = tile.read_table, tile.tile_state
+    element_of, walk_tiles, walk_stored, store = walks.element_of, walks.walk_tiles, walks.walk_stored, walks.store
+    step, join = decode_walk.step, decode_walk.join
+
+    @device
+    def finish(p, row, s, walk, a):  # noqa: ANN001, ANN202
+        """C13.5 for a finished row, after the sink where there is one."""
+        warp, lane = cuda.threadIdx.x // 32, cuda.threadIdx.x % 32
+        sink = p.sinks.shape[0] > 0
+        cuda.syncwarp()  # the last weights have been read
+        if lane < row.heads:
+            if sink:  # C13.4: one more span
+                s2 = c.logits2(p.sinks[row.head + lane])
+                m = c.ceil(c.running_max(_MINUS_INF, s2))
+                walk, so_far, following = step(walk, False, m, c.weight_p(s2, m))
+                s.weights[warp, 0, 0, lane, 0], s.weights[warp, 0, 0, lane, 1] = so_far, following
+            s.weights[warp, 0, 1, lane, 0] = walk.l
+            if p.lse.shape[0] > 0 and warp == 0:
+                p.lse[row.n, row.head + lane] = c.canonical_nan(c.lse(walk.m, walk.l))
+        cuda.syncwarp()
+        for e in range(ELEMENTS):
+            h, d = element_of(e)
+            if h < row.heads:
+                if sink:
+                    join(False, a, e, s.weights[warp, 0, 0, h], c.ZERO)
+                p.out[row.n, row.head + h, d] = from_f32(c.div(a[e], s.weights[warp, 0, 1, h, 0]))
+
+    @device
+    def finish_empty(p, row):  # noqa: ANN001, ANN202
+        """C10: a row of no tokens."""
+        for at in range(cuda.threadIdx.x, row.heads * D, THREADS):
+            p.out[row.n, row.head + at // D, at % D] = from_f32(c.ZERO)
+            if at % D == 0 and p.lse.shape[0] > 0:
+                p.lse[row.n, row.head + at // D] = _MINUS_INF
+
+    @cuda.jit
+    def decode(  # noqa: ANN202
+        out, lse, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, sinks, part_a, part_l, part_m, done,  # noqa: ANN001
+        scale, scale2, cap, window, split, shares,  # noqa: ANN001
+    ):  # fmt: skip
+        p = Params(
+            out, lse, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, sinks, part_a, part_l, part_m, done,
+            scale, scale2, cap, window, split,
+        )  # fmt: skip
+        s = Block(
+            cuda.shared.array((D, PAD), float32),
+            cuda.shared.array((TILES, SCRATCH), float32),
+            cuda.shared.array((TILES, PAD), float32),
+            cuda.shared.array((TILES, PAD), float32),
+            cuda.shared.array((TILES, 4, PAD), float32),
+            cuda.shared.array((4, TILES, 2, PAD, 2), float32),
+            cuda.shared.array((TILES, TABLE), int32),
+            cuda.shared.array(1, int32),
+        )
+        thread = cuda.threadIdx.x
+        warp, lane = thread // 32, thread % 32
+        share, block = index(cuda.blockIdx.x) % shares, index(cuda.blockIdx.x) // shares  # share: which part of the row this block takes
+        n, g = block // (p.k_cache.shape[1] * HEAD_BLOCKS), block // HEAD_BLOCKS % p.k_cache.shape[1]
+        head = g * GROUP + block % HEAD_BLOCKS * HEADS
+        length = index(p.seq_lens[n])
+        start = length - p.window if p.window != 0 and p.window < length else index(0)
+        row = Row(n, g, head, min((g + 1) * GROUP - head, HEADS), start, length)
+        if row.len <= 0:
+            if share == 0:
+                finish_empty(p, row)
+            return
+        # A unit is what is stored as one state: a tile or a span. This block takes [own_unit, last_unit) of the row's [first_unit, units).
+        units_a_block = p.split if WARPS == 1 else index(1)
+        first_unit, units = row.start // UNIT_TOKENS, (row.len + UNIT_TOKENS - 1) // UNIT_TOKENS
+        last_unit = min((share + 1) * units_a_block, units)
+        own_unit = max(share * units_a_block, first_unit)
+        if own_unit >= last_unit:
+            return
+        blocks = (units - 1) // units_a_block - first_unit // units_a_block + 1  # that share this row
+
+        for at_q in range(thread, PAD * D, THREADS):
+            h = at_q // D if at_q // D < row.heads else 0
+            s.q[at_q % D, at_q // D] = to_f32(p.q[row.n, row.head + h, at_q % D])
+        walk = START
+        a, span_a = cuda.local.array(ELEMENTS, float32), cuda.local.array(ELEMENTS, float32)
+        for unit in range(own_unit, last_unit):
+            slot = thread // LANES
+            origin = unit * UNIT_TOKENS + slot * TILE
+            at = Place(origin, max(row.start - origin, 0), min(row.len - origin, TILE), slot, warp % WARPS, lane)
+            if at.low < at.high:
+                read_table(p, row, s, at)
+            cuda.syncthreads()  # q and the table are there; the last unit's states have been read
+            if at.low < at.high:
+                tile_state(p, row, s, at)
+            cuda.syncthreads()
+            # C10: tiles without tokens are skipped. The state of the unit is joined here, or stored.
+            first_tile = unit * TILES
+            low, high = max(row.start // TILE - first_tile, 0), min((row.len - 1) // TILE - first_tile + 1, TILES)
+            span, walk = walk_tiles(row, s, first_tile, low, high, walk, blocks == 1, unit == first_unit, span_a, a)
+            if blocks > 1:
+                store(p, row, span, span_a, unit)
+        if blocks > 1:
+            cuda.threadfence()
+            cuda.syncthreads()
+            if thread == 0:
+                s.last[0] = cuda.atomic.add(p.done, (row.n, row.head), 1) == blocks - 1
+            cuda.syncthreads()
+            if s.last[0] == 0:
+                return
+            cuda.threadfence()
+            walk = walk_stored(p, row, s, first_unit, units, walk, a)
+            if thread == 0:
+                p.done[row.n, row.head] = 0
+        finish(p, row, s, walk, a)
+
+    return decode
+
+
+def launch(call: Call) -> None:
+    """Runs the port over the call's arrays, with the geometry of the CUDA source."""
+    axes, split, longest = call.axes, call["split"], call["max_seq_len"]
+    if axes["n"] == 0 or axes["h"] == 0:
+        return  # an empty grid cannot be launched
+    shape = Shape(call.dtypes["T"], axes["d"], axes["page"], axes["group"], axes["rows"], warps=1 if split else 4)
+    shares = max(-(-longest // (split * SPAN * TILE if split else TILE)), 1)
+    blocks = axes["n"] * axes["g"] * shape.head_blocks * shares
+    kernel(shape)[blocks, THREADS](*params(call), shares)

@@ -1,0 +1,185 @@
+"""What paged_decode's declaration needs: tiles and spans, the share of a block, the caches' layouts, and the checks of a call."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyref import checks
+from pyref.spec import Array, Call
+
+TILE = 128  # tokens, C13
+SPAN = 4  # tiles, C13
+PAGES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # tokens of a page
+MAX_D = 256
+_REACH = 2**31 - 1  # elements that a head dimension may lie from the first in V
+
+
+def tiles(tokens: int) -> int:
+    """Tiles that ``tokens`` tokens lie in."""
+    return -(-tokens // TILE)
+
+
+def spans(tokens: int) -> int:
+    """Spans that ``tokens`` tokens lie in."""
+    return -(-tokens // (TILE * SPAN))
+
+
+def choose_split(sequences: int, kv_heads: int, max_seq_len: int, multiprocessors: int = 132) -> int:
+    """How the kernel shares out the work: 0 for a tile a block, k for k spans a block. It changes speed and never a byte (C13).
+
+    Few sequences want many small blocks. With enough rows a block takes a whole one, and nothing has to be stored in between.
+    """
+    rows, all_spans = sequences * kv_heads, max(1, spans(max_seq_len))
+    if rows * tiles(max_seq_len) <= 2 * multiprocessors:
+        return 0
+    if rows >= 3 * multiprocessors:
+        return all_spans
+    return max(1, rows * all_spans // (16 * multiprocessors))  # four waves of the four blocks that a multiprocessor holds
+
+
+def shares(call: Call) -> int:
+    """Blocks that a row of ``max_seq_len`` tokens is divided among."""
+    split, longest = call["split"], call["max_seq_len"]
+    return max(1, tiles(longest) if split == 0 else -(-spans(longest) // split))
+
+
+def states(call: Call) -> int:
+    """States that are stored for a row: none where one block takes all its spans."""
+    split, longest = call["split"], call["max_seq_len"]
+    return tiles(longest) if split == 0 else spans(longest) if spans(longest) > split else 0
+
+
+def first_token(call: Call, length: int) -> int:
+    """The first token of a sequence that takes part: a window of w admits t >= length - w (C12)."""
+    return max(0, length - call["window"]) if call["window"] else 0
+
+
+def token_major(call: Call) -> bool:
+    """Whether V lies in memory with a token's head dimensions side by side, as in [pages, page, g, d]; else a dimension's tokens are."""
+    v = call["v_cache"]
+    return v.strides[3] != v.itemsize and v.strides[2] == v.itemsize
+
+
+def cache_views(layout: str, k_cache: Array, v_cache: Array) -> dict[str, Array]:
+    """The arguments k_cache and v_cache over caches in another layout, by argument name; nothing is copied.
+
+    ``layout``: "NHD" for K and V [pages, page, g, d], "HND" for K and V [pages, g, page, d], with d dense. (K [pages, g, d/x, page, x] and
+    V [pages, g, d, page] are the arguments themselves.) Raises ValueError for an unknown layout or arrays that do not fit it.
+    """
+    if layout not in ("NHD", "HND"):
+        raise ValueError(f"paged_decode: layout: got {layout!r}, expected 'NHD' or 'HND'")
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        if cache.ndim != 4 or cache.shape != k_cache.shape:
+            raise ValueError(f"paged_decode: {name}: got {cache.shape}, expected four axes as of k_cache {k_cache.shape}")
+        if cache.shape[3] > 1 and cache.strides[3] != cache.itemsize:
+            raise ValueError(f"paged_decode: {name}: axis d: got a stride of {cache.strides[3]} bytes, expected {cache.itemsize} (dense)")
+    x, d = 16 // k_cache.itemsize, k_cache.shape[3]
+    if d % x:
+        raise ValueError(f"paged_decode: k_cache: axis d: got {d}, expected a multiple of {x} (16 bytes)")
+    k, v = (cache.swapaxes(1, 2) if layout == "NHD" else cache for cache in (k_cache, v_cache))  # [pages, g, page, d]
+    return {"k_cache": k.reshape(*k.shape[:3], d // x, x).transpose(0, 1, 3, 2, 4), "v_cache": v.swapaxes(2, 3)}
+
+
+# -- checks: shapes, strides and limits --
+
+
+def _check_heads(call: Call) -> None:
+    h, g, d = call.axes["h"], call.axes["g"], call.axes["d"]
+    if d % 8 or not 8 <= d <= MAX_D:
+        raise call.error(ValueError, "q", f"axis d: got {d}, expected a multiple of 8 from 8 to {MAX_D}")
+    if g < 1 or h < 1 or h % g:
+        raise call.error(ValueError, "q", f"axis h: got {h}, expected a multiple of g = {g} (from k_cache), and both at least 1")
+
+
+def _check_page(call: Call) -> None:
+    page = call.axes["page"]
+    if page not in PAGES:
+        raise call.error(ValueError, "k_cache", f"axis page: got {page}, expected a power of two from 1 to {PAGES[-1]}")
+
+
+def _check_v_memory(call: Call) -> None:
+    v, page = call["v_cache"], call.axes["page"]
+    dense, axis = (2, "d") if call.axes["rows"] else (3, "page")
+    if v.shape[dense] > 1 and v.strides[dense] != v.itemsize:
+        text = f"got strides of {v.strides[3]} bytes for axis page and {v.strides[2]} for axis d, expected {v.itemsize} for one of them"
+        raise call.error(ValueError, "v_cache", text)
+    if (v.shape[2] - 1) * abs(v.strides[2]) // v.itemsize > _REACH:  # of the kernel's offsets inside a page
+        text = f"axis d: got a stride of {v.strides[2]} bytes, expected at most {_REACH // (v.shape[2] - 1) * v.itemsize}"
+        raise call.error(ValueError, "v_cache", text)
+    unit = 16 if call.axes["rows"] else min(16, page * v.itemsize)  # bytes of the kernel's vectors
+    if v.ctypes.data % unit:
+        text = f"got an address {v.ctypes.data % unit} bytes past a multiple of {unit}, expected a multiple of it ({axis} is dense)"
+        raise call.error(ValueError, "v_cache", text)
+    for position, name in enumerate(("pages", "g", "d", "page")):
+        if position != dense and v.shape[position] > 1 and v.strides[position] % unit:
+            text = f"axis {name}: got a stride of {v.strides[position]} bytes, expected a multiple of {unit} ({axis} is dense)"
+            raise call.error(ValueError, "v_cache", text)
+
+
+def _check_numbers(call: Call) -> None:
+    longest, pages, page = call["max_seq_len"], call.axes["max_pages"], call.axes["page"]
+    if not 0 <= longest <= pages * page:
+        text = f"got {longest}, expected 0 to {pages * page}: max_pages {pages} (from block_tables) times page {page} (from k_cache)"
+        raise call.error(ValueError, "max_seq_len", text)
+    if not 0 <= call["split"] <= checks.GRID_X:
+        raise call.error(ValueError, "split", f"got {call['split']}, expected 0 (a tile a block) to {checks.GRID_X} (spans a block)")
+    if call["window"] < 0:
+        raise call.error(ValueError, "window", f"got {call['window']}, expected 0 (none) or more")
+    if not 0 <= call["cap"] < np.inf:
+        raise call.error(ValueError, "cap", f"got {call['cap']}, expected 0 (none) or a positive finite number")
+
+
+def _check_grid(call: Call) -> None:
+    n, h = call.axes["n"], call.axes["h"]
+    blocks = h * shares(call)  # of a sequence, at most: one block serves several heads
+    if n * blocks > checks.GRID_X:
+        text = f"axis n: got {n}, expected at most {checks.GRID_X // blocks}: {blocks} blocks each, {checks.GRID_X} in a grid"
+        raise call.error(ValueError, "q", text)
+
+
+def _check_workspace(call: Call) -> None:
+    got, needed = call.axes["states"], states(call)
+    if got < needed:
+        given = next(name for name in ("part_a", "part_l", "part_m") if call[name] is not None)
+        text = f"axis states: got {got}, expected at least {needed} (max_seq_len {call['max_seq_len']}, split {call['split']})"
+        raise call.error(ValueError, given, text)
+
+
+def _check_memory(call: Call) -> None:
+    written = [name for name, tensor in call.kernel.tensors.items() if tensor.role != "in" and call[name] is not None]
+    for i, name in enumerate(written):
+        checks.separate(call, name, [other for other in call.kernel.tensors if other not in written[: i + 1]])
+
+
+CHECKS = (_check_heads, _check_page, _check_v_memory, _check_numbers, _check_grid, _check_workspace, _check_memory)
+
+
+# -- checks that read arrays (checked=True) --
+
+
+def _check_lengths(call: Call) -> None:
+    lengths, longest = call["seq_lens"], call["max_seq_len"]
+    wrong = np.flatnonzero((lengths < 0) | (lengths > longest))
+    if wrong.size:
+        raise call.error(ValueError, "seq_lens", f"[{wrong[0]}]: got {lengths[wrong[0]]}, expected 0 to {longest} (max_seq_len)")
+
+
+def _check_block_ids(call: Call) -> None:
+    tables, pages, page = call["block_tables"], call.axes["pages"], call.axes["page"]
+    lengths = call["seq_lens"].astype(np.int64)[:, None]
+    begins = np.maximum(lengths - call["window"], 0) if call["window"] else 0
+    number = np.arange(call.axes["max_pages"])
+    used = (number * page < lengths) & ((number + 1) * page > begins)
+    wrong = np.argwhere(used & ((tables < 0) | (tables >= pages)))
+    if wrong.size:
+        n, i = wrong[0]
+        raise call.error(ValueError, "block_tables", f"[{n}, {i}]: got {tables[n, i]}, expected 0 to {pages - 1} (pages from k_cache)")
+
+
+def _check_done(call: Call) -> None:
+    if call["done"] is not None and call["done"].any():
+        n, h = np.argwhere(call["done"])[0]
+        raise call.error(ValueError, "done", f"[{n}, {h}]: got {call['done'][n, h]}, expected 0 before and after every launch")
+
+
+VALUES = (_check_lengths, _check_block_ids, _check_done)

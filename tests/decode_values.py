@@ -1,0 +1,41 @@
+"""Values of paged_decode's cases: those of ``tests.paged_values``, and more around tiles and spans."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests import paged_values
+from tests.paged_values import Special, dots, one_key
+
+
+def faded_infinities(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length: np.ndarray) -> None:
+    """Tiles fade against the last one: infinite V under w = 2^-100 stays infinite, under w = +0 it gives NaN."""
+    dots(q, k, np.float32([0, -70, -1000])[np.minimum(t // 128, 2)] + np.float32(1000) * (t >= 512))
+    v[t == 5, :, 0] = np.inf
+    v[t == 130, :, 1] = np.inf
+    v[t == 600, :, 2] = -np.inf
+
+
+def fading_tiles(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length: np.ndarray) -> None:
+    """Maxima of neighbouring tiles lie 124 to 128 binary powers apart, up and down: w is at, above and below its least."""
+    step = np.float32([0, -86, -172.5, -87, 0, -88, -175, -1, -90])  # natural logits: 126 binary powers are 87.3
+    dots(q, k, step[t // 128 % 9])
+
+
+def minus_zero_sums(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length: np.ndarray) -> None:
+    """In every tile one token weighs 1 and has V of -0; the others' products are negative and underflow: a is -0 or the least number."""
+    dots(q, k, np.where(t % 128 == 0, 0, -85).astype(np.float32))
+    v[...] = -np.ldexp(1.0, -30)
+    v[t % 128 == 0] = -0.0
+
+
+SPECIAL: dict[str, Special] = {
+    **paged_values.SPECIAL,
+    "minus-inf-first-tile": one_key(lambda t: t < 128, -np.inf),
+    "minus-inf-second-tile": one_key(lambda t: t // 128 == 1, -np.inf),
+    "minus-inf-last-tile": one_key(lambda t: t >= 640, -np.inf),
+    "nan-in-second-span": one_key(lambda t: t == 600, np.nan),
+    "infinite-v-in-faded-tiles": faded_infinities,
+    "fading-tiles": fading_tiles,
+    "minus-zero-sums": minus_zero_sums,
+}

@@ -1,0 +1,80 @@
+"""Peers of decode attention that are importable here: torch's SDPA always, FlashInfer's decode and XQA where FlashInfer is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tools.bench_inputs import Call, Inputs
+
+
+
+def _nhd(inputs: Inputs) -> tuple[Any, Any]:
+    """The caches as [pages, slot, g, d], as peers want them."""
+    k = inputs.k.permute(0, 3, 1, 2, 4).reshape(inputs.k.shape[0], inputs.cell.page, inputs.cell.g, inputs.cell.d)
+    return k.contiguous(), inputs.v.permute(0, 3, 1, 2).contiguous()
+
+
+def sdpa(inputs: Inputs) -> Call:
+    """torch's scaled_dot_product_attention over contiguous K and V."""
+    import torch
+
+    cell = inputs.cell
+    q = inputs.q.reshape(cell.n, cell.h, 1, cell.d)
+    k = torch.randn(cell.n, cell.g, cell.t, cell.d, dtype=q.dtype, device="cuda")
+    v = torch.randn_like(k)
+    return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=cell.h != cell.g)
+
+
+def _flashinfer(inputs: Inputs, tensor_cores: bool) -> Call:
+    import flashinfer
+    import torch
+
+    cell = inputs.cell
+    k, v = _nhd(inputs)
+    space = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(space, "NHD", use_tensor_cores=tensor_cores)
+    pages = cell.t // cell.page
+    indptr = torch.arange(0, cell.n * pages + 1, pages, dtype=torch.int32, device="cuda")
+    last = torch.full((cell.n,), cell.page, dtype=torch.int32, device="cuda")
+    wrapper.plan(
+        indptr, inputs.tables.reshape(-1), last, cell.h, cell.g, cell.d, cell.page,
+        q_data_type=inputs.q.dtype, kv_data_type=inputs.q.dtype, sm_scale=cell.d**-0.5,
+    )  # fmt: skip
+    out = torch.empty_like(inputs.q)
+    return lambda: wrapper.run(inputs.q, (k, v), out=out)
+
+
+def flashinfer_cuda_cores(inputs: Inputs) -> Call:
+    """FlashInfer's batch decode on CUDA cores."""
+    return _flashinfer(inputs, False)
+
+
+def flashinfer_tensor_cores(inputs: Inputs) -> Call:
+    """FlashInfer's batch decode on tensor cores."""
+    return _flashinfer(inputs, True)
+
+
+def xqa(inputs: Inputs) -> Call:
+    """TensorRT-LLM's decode kernel as FlashInfer carries it."""
+    import torch
+    from flashinfer.xqa import xqa as run
+
+    cell = inputs.cell
+    k, v = _nhd(inputs)
+    q = inputs.q.reshape(cell.n, 1, cell.h, cell.d)
+    out = torch.empty_like(q)
+    space = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
+    semaphores = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda").view(torch.uint32)
+    lens = inputs.lens.to(torch.uint32).reshape(cell.n, 1)
+    return lambda: run(q, k, v, inputs.tables, lens, out, space, semaphores, cell.g, cell.page)
+
+
+def available() -> dict[str, Callable[[Inputs], Call]]:
+    """Name -> maker of a call, of every peer that can be imported."""
+    found: dict[str, Callable[[Inputs], Call]] = {"SDPA": sdpa}
+    if importlib.util.find_spec("flashinfer"):
+        found |= {"FlashInfer cores": flashinfer_cuda_cores, "FlashInfer tensor": flashinfer_tensor_cores, "XQA": xqa}
+    return found

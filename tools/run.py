@@ -1,0 +1,145 @@
+"""``samebits run FILE.cu [options] [-- arguments]``: compiles a whole CUDA program for the CPU and runs it as it would run on a GPU.
+
+With ``--check`` every access of the program is watched; what is found is printed, and written as JSON on request. The exit code is the
+program's; where that is 0 and something was reported, it is 1. A source that cannot be built gives 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emu.host import build as host
+from emu.host.checks import describe
+from kernels_cu.build import cached
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What stands before FILE; the same options are understood behind it, up to ``--``."""
+    _options(parser)
+    parser.add_argument("file", type=Path, metavar="FILE.cu")
+    behind = "options as above; what is none, and all behind --, is the program's"
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help=behind)
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--check", action="store_true", help="watch every access: bounds, initialisation, races, alignment, overflow")
+    parser.add_argument("--leaks", action="store_true", help="with --check: report memory that was not freed")
+    parser.add_argument("--order", "--orders", default=None, metavar="O", help="forward, reverse, shuffle:SEED, or N: the first N seeds")
+    parser.add_argument("--arch", default=None, help="whose limits and properties the device has: sm_75 ... sm_120 (sm_90)")
+    parser.add_argument("--json", type=Path, default=None, metavar="F", help="write the reports to F")
+    parser.add_argument("--timeout", type=float, default=None, metavar="S", help="wall time, in seconds (600)")
+    parser.add_argument("-I", action="append", default=[], type=Path, dest="include", metavar="DIR")
+    parser.add_argument("-D", action="append", default=[], dest="define", metavar="NAME[=VALUE]")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run: the program's exit code (124: the time limit), what was reported, the first failed call's text, and its output if kept."""
+
+    code: int
+    reports: list[dict[str, object]]
+    failure: str
+    output: bytes = b""
+
+    @property
+    def exit(self) -> int:
+        """What the command returns."""
+        if self.code:
+            return self.code if self.code > 0 else 128 - self.code
+        return int(bool(self.reports))
+
+
+def program(source: Path, *, check: bool, include: Sequence[Path] = (), define: Sequence[str] = (), arch: str = "sm_90") -> Path:
+    """The executable of a source, from the cache if it is there. Raises BuildError, TranslationError; ValueError where no file is."""
+    if not source.is_file():
+        raise ValueError(f"no file {source}")
+    defines = {text.partition("=")[0]: text.partition("=")[2] or "1" for text in define}
+    compiler = host.need_compiler(None)
+    options = {"defines": defines, "include_dirs": include, "arch": arch, "check": check, "compiler": compiler}
+    text = host.to_cpp(source.resolve(), **options)
+
+    def make(out: Path) -> None:
+        host.build_text(text, out=out, compiler=compiler, extra=["-g1"], check=check, program=True)
+
+    return cached([host.fingerprint(compiler), "check" if check else "plain", text], source.stem, make)
+
+
+def execute(
+    binary: Path,
+    arguments: Sequence[str] = (),
+    *,
+    check: bool = False,
+    order: str = "forward",
+    arch: str = "sm_90",
+    seconds: float = 600,
+    leaks: bool = False,
+    capture: bool = False,
+) -> Outcome:
+    """Runs an executable that program() made."""
+    with tempfile.TemporaryDirectory(prefix="samebits-run-") as folder:
+        found = Path(folder) / "reports"
+        environment = os.environ | {"SAMEBITS_RUN_REPORTS": str(found), "SAMEBITS_RUN_ORDER": order, "SAMEBITS_RUN_ARCH": arch}
+        environment |= {"SAMEBITS_RUN_SECONDS": str(seconds)}
+        environment |= {f"SAMEBITS_RUN_{name}": "1" for name, on in (("CHECK", check), ("LEAKS", leaks)) if on}
+        sys.stdout.flush()
+        pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} if capture else {}
+        try:
+            done = subprocess.run([str(binary), *arguments], env=environment, timeout=seconds + 10, **pipe)
+        except subprocess.TimeoutExpired as late:  # it has caught the signal of its own clock
+            return Outcome(124, [], f"time limit of {seconds} s reached", late.stdout or b"")
+        text = found.read_text() if found.exists() else "[]\n"
+    # The list ends with the line that closes it; what a failed call said comes behind.
+    end = text.rfind("]\n") + 2
+    reports = json.loads(text[:end]) if end > 1 and text.startswith("[") else []
+    failure = text[end:].strip() if end > 1 else text.strip()
+    return Outcome(done.returncode, reports, failure, done.stdout or b"")
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command."""
+    rest = args.rest
+    own, arguments = (rest[: rest.index("--")], rest[rest.index("--") + 1 :]) if "--" in rest else (rest, [])
+    again = argparse.ArgumentParser(prog="samebits run", add_help=False, allow_abbrev=False)
+    _options(again)
+    again.set_defaults(**{name: value for name, value in vars(args).items() if name not in ("file", "rest", "command")})
+    args, unknown = again.parse_known_args(own, argparse.Namespace(file=args.file))
+    arguments = [*unknown, *arguments]
+    arch, check = args.arch or "sm_90", args.check
+    order = args.order or "forward"
+    orders = [f"shuffle:{seed}" for seed in range(int(order))] if order.isdigit() else [order]
+    if order.partition(":")[0] not in ("forward", "reverse", "shuffle") and not order.isdigit():
+        raise ValueError(f"--order is {order!r}, not forward, reverse, shuffle:SEED or a number of seeds")
+    try:
+        binary = program(args.file, check=check, include=args.include, define=args.define, arch=arch)
+    except (host.BuildError, host.TranslationError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    outcome = None
+    for order in orders:
+        options = {"check": check, "order": order, "arch": arch, "seconds": args.timeout or 600, "leaks": args.leaks}
+        outcome = execute(binary, arguments, **options, capture=len(orders) > 1)
+        if outcome.exit:
+            break
+    assert outcome is not None
+    if len(orders) > 1:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(outcome.output)
+        sys.stdout.flush()
+        print(f"{order} fails" if outcome.exit else f"{len(orders)} orders: all end well", file=sys.stderr)
+    for report in outcome.reports:
+        print(describe(report), file=sys.stderr)
+    if outcome.failure and not outcome.reports:
+        print(f"samebits: {outcome.failure}", file=sys.stderr)
+    if check:
+        print(f"samebits: {len(outcome.reports)} reports", file=sys.stderr)
+    if args.json:
+        args.json.write_text(json.dumps(outcome.reports, indent=1) + "\n")
+    return outcome.exit
