@@ -10,7 +10,7 @@ import numpy as np
 from emu.access import alignment_of, widest_access
 from emu.fp8 import quantizer
 from pyref.cache_write import bits
-from pyref.reshape_and_cache import TILE_BYTES, TILE_ROWS, VECTOR
+from pyref.reshape_and_cache import TILE_ROWS, VECTOR, tile_columns
 from pyref.spec import Call, itemsize
 
 THREADS = 256
@@ -26,7 +26,7 @@ def kernel(rows: str, cache: str) -> Any:
     stored = quantizer(rows, cache)
     element = from_dtype(np.dtype(f"u{itemsize(cache)}"))
     held_type = from_dtype(np.dtype(np.float32 if rows == "f32" and rows != cache else f"u{itemsize(rows)}"))
-    COLUMNS = TILE_BYTES // itemsize(rows)  # elements of a row in a tile
+    COLUMNS = tile_columns(rows, cache)  # elements of a row in a tile
     LOAD = VECTOR // itemsize(rows)  # elements that one access reads
     X = VECTOR // itemsize(cache)  # elements that one access writes
     PIECES = COLUMNS // LOAD
@@ -153,7 +153,8 @@ def launch(call: Call) -> None:
     none = np.zeros(0, np.float32)
     k_scale, v_scale = (none if same else call[name] for name in ("k_scale", "v_scale"))
     vectors = widest_access(alignment_of(v_cache) | call.axes["page"] * v_cache.itemsize) == VECTOR
-    columns = TILE_BYTES // itemsize(rows)
+    columns = tile_columns(rows, cache)
     row_tiles = (call.axes["m"] + ROWS - 1) // ROWS
     column_tiles = (call.axes["g"] * call.axes["d"] + columns - 1) // columns
-    kernel(rows, cache)[(row_tiles * column_tiles, 2), THREADS](k, v, k_cache, v_cache, call["slots"], k_scale, v_scale, column_tiles, vectors)
+    port = kernel(rows, cache)[(row_tiles * column_tiles, 2), THREADS]
+    port(k, v, k_cache, v_cache, call["slots"], k_scale, v_scale, column_tiles, vectors)

@@ -39,8 +39,6 @@ __device__ __forceinline__ void write_cache_tile(const CacheRows<T, C>& side, co
     const int64_t i = static_cast<int64_t>(static_cast<unsigned>(piece) - head * in_head) * N;
     const T* from = side.rows + head * side.head + i;
     C* to = side.cache + head * side.cache_head + i;
-    Divisor by{};
-    if constexpr (!std::is_same<C, T>::value) by = divisor(side.scale[side.scales == 1 ? 0 : head]);
 
     Pack<T, N> held[kInFlight];
     int64_t slot[kInFlight];
@@ -53,6 +51,8 @@ __device__ __forceinline__ void write_cache_tile(const CacheRows<T, C>& side, co
             held[u] = load_pack<N>(from + row * side.row);
         }
     }
+    Divisor by{};
+    if constexpr (!std::is_same<C, T>::value) by = divisor(side.scale[side.scales == 1 ? 0 : head]);  // after the rows' accesses began
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
         if (slot[u] < 0) continue;

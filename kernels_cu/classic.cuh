@@ -1,9 +1,10 @@
 // The classic mapping of paged attention (C14), shared by paged_attention_v1 and paged_attention_v2.
 //
-// A block of 4 warps works on one query head h of one sequence n. QK: a thread group of `kGroup` lanes computes the logit of one token; its
-// lanes read neighbouring vectors of K[page, h', :, slot, :]. PV: the lanes of a warp read whole rows of V[page, h', d, :], `kVLanes` lanes a
-// row, and keep one sum a row. In both, warps take pages in turn. A *partition* is 512 tokens, counted from token 0: its weights are relative
-// to its own integral maximum, its sums are closed before the next one begins, so it does not matter which block computes it.
+// A block of 4 warps works on one query head h of one sequence n. QK: a thread group of `kGroup` lanes computes the logit of one token;
+// its lanes read neighbouring vectors of K[page, h', :, slot, :]. PV: the lanes of a warp read whole rows of V[page, h', d, :], `kVLanes`
+// lanes a row, and keep one sum a row. In both, warps take pages in turn. A *partition* is 512 tokens, counted from token 0: its weights
+// are relative to its own integral maximum, and its sums are closed before the next one begins, so it does not matter which block
+// computes it. pyref/classic.py states the order of every sum.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ constexpr int at_least_1(int x) { return x > 1 ? x : 1; }
 __host__ __device__ constexpr int smaller(int a, int b) { return a < b ? a : b; }
 constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-/// How many of `reads` reads are in flight at once, at most `most`: a divisor that is not much less, or what leaves the last turn nearly full.
+/// How many of `reads` reads are in flight at once, at most `most`: a divisor that is not much less, or what leaves the last turn
+/// nearly full.
 constexpr int in_flight(int reads, int most) {
   for (int n = most; n >= ceil_div(most, 2); --n) {
     if (reads % n == 0) return n;
@@ -41,7 +43,7 @@ constexpr int kGroup = at_least_1(32 / kPage);            // lanes of a thread g
 constexpr int kKVec = at_least_1(16 / (kGroup * kSize));  // elements that a lane reads at once
 constexpr int kSpan = kGroup * kKVec;                     // elements that a thread group reads at once; a multiple of kX
 constexpr int kKVectors = kD / kSpan;                     // vectors of a lane
-constexpr int kKInFlight = in_flight(kKVectors, smaller(32, 128 / (kKVec * kSize)));  // vectors that a lane loads before it uses one
+constexpr int kKInFlight = in_flight(kKVectors, smaller(32, 128 / (kKVec * kSize)));  // vectors loaded before the first is used
 
 constexpr int kKTokens = 32 / kGroup;                     // tokens that a warp works on at once
 constexpr int kKTurns = kPage / kKTokens;                 // 1, unless a page has more than 32 tokens
@@ -152,8 +154,8 @@ __device__ __forceinline__ void qk(const Params& p, const Row& row, const float*
   }
 }
 
-/// C12 and C7 on one partition: turns `tokens` logits into weights p in place; every thread gets m and l. `rows`: 8 floats of shared memory.
-/// Ends with a barrier behind it: all weights can be read.
+/// C12 and C7 on one partition: turns `tokens` logits into weights p in place; every thread gets m and l. `rows`: 8 floats of shared
+/// memory. Ends with a barrier behind it: all weights can be read.
 __device__ __forceinline__ void softmax(float* logits, int tokens, float* rows, float* m, float* l) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   float top = neg(kInf);
@@ -177,8 +179,8 @@ __device__ __forceinline__ void softmax(float* logits, int tokens, float* rows, 
   *l = sum_rows(rows[kWarps], rows[kWarps + 1], rows[kWarps + 2], rows[kWarps + 3]);  // C7: rows
 }
 
-/// sums[warp, d]: each warp's sum of weight[t] * v[t,d] over its pages of the partition of `tokens` tokens that begins at token `first`. Tokens
-/// at or beyond `tokens` execute nothing (C8); their slots may be read with their neighbours', never used. A barrier must follow.
+/// sums[warp, d]: each warp's sum of weight[t] * v[t,d] over its pages of the partition of `tokens` tokens that begins at token
+/// `first`. Tokens beyond execute nothing (C8); their slots may be read with their neighbours', never used. A barrier must follow.
 template <typename Params>
 __device__ __forceinline__ void pv(const Params& p, const Row& row, int first, int tokens, const float* weights, float* sums) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

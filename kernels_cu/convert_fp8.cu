@@ -42,8 +42,6 @@ template <int N>
 __global__ void __launch_bounds__(sb::kTileThreads) convert_rows(const ConvertFp8Params p, const sb::RowTiles tiles) {
     const int64_t piece = tiles.piece();
     if (piece >= tiles.pieces) return;
-    const bool one = p.scales == 1;
-    const sb::Divisor all = sb::divisor(p.scale[0]);
     sb::Pack<X, N> held[sb::kInFlight];
     int64_t n[sb::kInFlight], head[sb::kInFlight];
 #pragma unroll
@@ -54,6 +52,8 @@ __global__ void __launch_bounds__(sb::kTileThreads) convert_rows(const ConvertFp
         head[u] = row - n[u] * p.g;
         held[u] = sb::load_pack<N>(p.x + n[u] * p.x_stride[0] + head[u] * p.x_stride[1] + piece * N);
     }
+    const bool one = p.scales == 1;
+    const sb::Divisor all = sb::divisor(p.scale[0]);  // after the rows' accesses began
 #pragma unroll
     for (int u = 0; u < sb::kInFlight; ++u) {
         const int64_t row = tiles.first_row() + tiles.row_in_tile(u);

@@ -1,6 +1,6 @@
 // reshape_and_cache: writes row i of K and V to slot slots[i] of paged caches, K [pages, g, d/x, page, x], V [pages, g, d, page].
 //
-// A block moves a tile, 32 rows times 256 bytes of each, of K or of V (blockIdx.y): 16-byte accesses read it in the order of the rows,
+// A block moves a tile, 32 rows times 256 bytes of each (512 for fp8), of K or of V (blockIdx.y): 16-byte accesses read it in the order of the rows,
 // shared memory turns it, 16-byte accesses write it in the order of the cache. K: x elements of a row lie together, those of the next slot
 // behind them. V: consecutive slots lie together; where x rows of the tile go to x slots that begin at a multiple of x, one access writes
 // them, other rows are written element by element. Neighbouring lanes write neighbouring slots where the rows of a tile go to such, else
@@ -41,7 +41,7 @@ struct ReshapeAndCacheParams {
 
 constexpr int kThreads = 256;
 constexpr int kRows = 32;                                // rows of a tile: one for each lane of the warp that plans it
-constexpr int kColumns = 256 / sizeof(T);                // elements of a row in a tile
+constexpr int kColumns = (std::is_same<C, T>::value ? 256 : 512) / sizeof(T);  // elements of a row in a tile
 constexpr int kLoad = 16 / sizeof(T);                    // elements that one access reads
 constexpr int kX = 16 / sizeof(C);                       // elements that one access writes
 constexpr int kPieces = kColumns / kLoad;                // accesses a row

@@ -135,17 +135,15 @@ def run(call: Call) -> None:
     tokens alone: neither the batch, nor ``split``, nor the layout, nor the page size changes them. A row of no tokens is +0 with an LSE of
     -inf, also where it has a sink (C10).
     """
-    group = call.axes["h"] // call.axes["g"]
-    out, lse = call["out"], call["lse"]
-    for n, length in enumerate(call["seq_lens"].tolist()):
-        if length <= 0:  # C10
-            out[n] = c.from_f32(np.zeros(out.shape[1:], np.float32), call.dtypes["T"])
-            if lse is not None:
-                lse[n] = -np.inf
-            continue
+    group, lengths = call.axes["group"], call["seq_lens"]
+    out, lse, empty = call["out"], call["lse"], lengths <= 0
+    out[empty] = c.from_f32(np.float32(0), call.dtypes["T"])  # C10
+    if lse is not None:
+        lse[empty] = -np.inf
+    for n in np.flatnonzero(~empty):
         for kv_head in range(call.axes["g"]):
             heads = slice(kv_head * group, (kv_head + 1) * group)
-            m, l, a = _row_state(call, n, kv_head, length, heads)  # noqa: E741
+            m, l, a = _row_state(call, n, kv_head, int(lengths[n]), heads)  # noqa: E741
             out[n, heads] = c.from_f32(c.div(a, l[:, None]), call.dtypes["T"])  # C13.5
             if lse is not None:
                 lse[n, heads] = c.canonical_nan(c.lse(m, l))

@@ -13,7 +13,12 @@ from pyref.cache_write import FLOATS, FP8, INDEX
 from pyref.spec import Call, Kernel, Tensor, itemsize, reference
 
 VECTOR = 16  # bytes that lie together in K
-TILE_ROWS, TILE_BYTES = 32, 256  # rows of a block of the CUDA kernel, and bytes that it takes of each
+TILE_ROWS = 32  # rows that a block of the CUDA kernel takes
+
+
+def tile_columns(rows: str, cache: str) -> int:
+    """Elements that a block of the CUDA kernel takes of each row, for the dtypes of rows and cache."""
+    return (256 if rows == cache else 512) // itemsize(rows)
 
 
 def _x(call: Call) -> int:
@@ -23,16 +28,19 @@ def _x(call: Call) -> int:
     return x
 
 
+def _across(call: Call) -> int:
+    return -(-call.axes["g"] * call.axes["d"] // tile_columns(call.dtypes["T"], call.dtypes["C"]))
+
+
 def _grid(call: Call) -> None:
-    columns = -(-call.axes["g"] * call.axes["d"] * itemsize(call.dtypes["T"]) // TILE_BYTES)
-    most = checks.GRID_X // max(columns, 1) * TILE_ROWS
+    most = checks.GRID_X // _across(call) * TILE_ROWS
     if call.axes["m"] > most:
         raise call.error(ValueError, "slots", f"axis m: got {call.axes['m']}, expected at most {most} (grid)")
 
 
 def _work(call: Call) -> int:
     row = call.axes["g"] * call.axes["d"]
-    tiles = -(-call.axes["m"] // TILE_ROWS) * -(-row * itemsize(call.dtypes["T"]) // TILE_BYTES)
+    tiles = -(-call.axes["m"] // TILE_ROWS) * _across(call)
     return 2 * (tiles * 3_500 + call.axes["m"] * row * (4 if call.dtypes["T"] == call.dtypes["C"] else 8))
 
 

@@ -105,12 +105,12 @@ def inputs(case: Case) -> dict[str, Any]:
     shape, dtype, stream = case.shape, case.dtypes["T"], Stream(case.seed)
     h, g, d, page, places = shape["h"], shape["g"], shape["d"], shape["page"], shape["places"]
     lens = paged_inputs.lengths(shape)
+    n, tokens = lens.size, int(lens.sum())
+    q, k, v = (stream.normal(size, dtype) for size in ((n, h, d), (tokens, g, d), (tokens, g, d)))  # the same in every layout
     table, pages = paged_inputs.tables(shape, lens, stream)
     if shape.get("window"):
         begins = np.maximum(lens.astype(np.int64) - shape["window"], 0)
         table[np.arange(table.shape[1]) < begins[:, None] // page] = -1
-    n, tokens = lens.size, int(lens.sum())
-    q, k, v = (stream.normal(size, dtype) for size in ((n, h, d), (tokens, g, d), (tokens, g, d)))
     if "values" in shape:
         t = np.arange(tokens) - np.repeat(np.cumsum(lens) - lens, lens)
         changed = [contract.to_f32(x).copy() for x in (q, k, v)]

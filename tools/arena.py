@@ -1,7 +1,7 @@
 """Memory for a case: every array lies in its own buffer between guard bands, with poison wherever no element of it is.
 
 Poison is the byte 0xFF: NaN in every float type, -1 in every integer. Outputs begin as a sentinel instead, so that an element nobody
-wrote is seen. Guards and gaps are compared after a run like everything else.
+wrote is seen; in floats of two bytes and more it is a NaN too, so that a kernel that reads what nobody wrote is seen as well. Guards and gaps are compared after a run like everything else.
 """
 
 from __future__ import annotations
@@ -71,7 +71,13 @@ def place(values: np.ndarray, *, pad: Mapping[int, int] | None = None, offset: i
     return Region(buffer, view)
 
 
+def sentinel_bytes(dtype: np.dtype) -> bytes:
+    """The sentinel of one element, little-endian."""
+    last = POISON if dtype.kind not in "iub" and dtype.itemsize > 1 else SENTINEL
+    return bytes([SENTINEL] * (dtype.itemsize - 1) + [last])
+
+
 def sentinel(shape: tuple[int, ...], dtype: np.dtype, **layout: object) -> Region:
-    """A placed output in which every byte is the sentinel."""
-    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    return place(np.full(count, SENTINEL, np.uint8).view(dtype).reshape(shape), **layout)  # type: ignore[arg-type]
+    """A placed output in which every element is the sentinel."""
+    pattern = np.frombuffer(sentinel_bytes(dtype) * int(np.prod(shape, dtype=np.int64)), np.uint8)
+    return place(pattern.view(dtype).reshape(shape), **layout)  # type: ignore[arg-type]

@@ -56,10 +56,20 @@ class Checked:
         if region is None or region.log is not None:  # nobody has written here
             try:
                 value = self.array[index]
-                if (min(index) if index.__class__ is tuple else index) >= 0 and value.__class__ is not np.ndarray:
+                if index.__class__ is not tuple:
+                    inside = index >= 0
+                elif len(index) == 5:  # written out: this is the most frequent thing that checks do
+                    a, b, c, d, e = index
+                    inside = a >= 0 and b >= 0 and c >= 0 and d >= 0 and e >= 0
+                elif len(index) == 4:
+                    a, b, c, d = index
+                    inside = a >= 0 and b >= 0 and c >= 0 and d >= 0
+                else:
+                    inside = min(index) >= 0
+                if inside and value.__class__ is not np.ndarray:
                     if region is not None:
                         frame = sys._getframe(1)
-                        region.log.append((S.thread.now, self, index, frame.f_code, frame.f_lasti))
+                        region.log += (S.thread.now, self, index, frame.f_code, frame.f_lasti)
                     return value
             except (IndexError, TypeError, ValueError):  # outside, or no single element
                 pass
@@ -148,7 +158,7 @@ class Checked:
         if region is None:
             return
         if region.log is not None:
-            region.log.append((S.thread.now, self, index, frame.f_code, frame.f_lasti))
+            region.log += (S.thread.now, self, index, frame.f_code, frame.f_lasti)
         else:
             for cell in self._find(index):
                 region.read(cell, self, index, frame)

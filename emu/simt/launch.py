@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import random
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -80,7 +81,7 @@ class Launch:
             waits: list[str] = []
             for xyz in self._points():
                 block = Block(self, xyz)
-                status = block.run()
+                status = self._run(block)
                 if status == "done":
                     done += 1
                 else:
@@ -91,7 +92,7 @@ class Launch:
                 still: list[Block] = []
                 waits = []
                 for block in unfinished:
-                    status = block.run() if block.ready else "grid"
+                    status = self._run(block) if block.ready else "grid"
                     if status == "done":
                         done += 1
                     else:
@@ -107,6 +108,17 @@ class Launch:
             for b in [*unfinished, *([block] if block else [])]:
                 b.kill()
             S.launch, S.thread, S.park = previous
+
+    @staticmethod
+    def _run(block: Block) -> str:
+        """Runs a block as far as it goes. What checks remember is no garbage, so the collector waits until the block has run."""
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return block.run()
+        finally:
+            if collects:
+                gc.enable()
 
     def _let_go_on(self, blocks: list[Block], waits: list[str], done: int) -> None:
         """All blocks have run as far as they go: opens the grid barrier, or lets spinning threads look again."""

@@ -103,7 +103,8 @@ class Shared:
         if block.dynamic is None:
             size = S.launch.dynamic_bytes
             memory = _empty((size + 15) // 16 * 16, np.dtype(np.uint16) if size % 2 == 0 else np.dtype(np.uint8)).view(np.uint8)[:size]
-            block.dynamic = memory, _region(memory, True) if S.launch.options.check else None
+            units = memory.view(kind) if size % kind.itemsize == 0 else memory  # views with smaller elements refine it
+            block.dynamic = memory, _region(units, True) if S.launch.options.check else None
         memory, region = block.dynamic
         return memory[: memory.size // kind.itemsize * kind.itemsize].view(kind), region
 

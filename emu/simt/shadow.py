@@ -24,7 +24,7 @@ Moment = tuple[Any, int, int]
 Access = tuple[Moment, CodeType, int, bool]  # when, where (code and instruction), whether by an atomic
 Known = dict[Any, tuple[int, int]]  # thread or block -> its accesses before (epoch, tick) are known
 NEVER = (-1, 0)
-LONGEST_LOG = 1 << 20  # reads; beyond, what is remembered grows with memory instead
+LONGEST_LOG = 5 << 20  # of a million reads; beyond, what is remembered grows with memory instead
 GRID = 32  # a grid barrier adds 2^32 to every epoch, so that epochs of different blocks compare in their upper bits
 
 
@@ -142,7 +142,7 @@ class Region:
     def __init__(self, base: int, unit: int, races: bool, fresh: bool) -> None:
         self.base, self.unit, self.races = base, unit, races
         self.fresh = fresh  # nobody has written it: a read without a write is an error
-        # Reads of arrays that nobody has written yet: (moment, array, index, code, instruction). Most arguments are only read.
+        # Reads of arrays that nobody has written yet, five entries each: moment, array, index, code, instruction. Most arguments are only read.
         self.log: list[Any] | None = [] if races and not fresh else None
         self.cells: dict[int, Cell] = {}
         self.found: list[dict[Any, Cell]] = []  # what arrays over the region remember of it by their indices
@@ -157,7 +157,8 @@ class Region:
     def wake(self) -> None:
         """The first write is about to happen: from now on every cell remembers its readers."""
         log, self.log = self.log, None
-        for now, array, index, code, instruction in log or ():
+        reads = iter(log or ())
+        for now, array, index, code, instruction in zip(reads, reads, reads, reads, reads, strict=True):
             for cell in array._find(index):
                 last = cell.read
                 if last is not None and last[0][0] is not now[0]:

@@ -1,0 +1,102 @@
+"""Faults that serving engines really had (public issues and fixes), put back into our CUDA sources: each must be caught on a CPU.
+
+A fault is a replacement of text in a copy of ``kernels_cu``. It is caught when a named case returns other bytes on the host leg, in any
+of its orders, or ends in an error; the message must lead to the cause (an output, an index, a launch).
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kernels_cu import build
+from tools import cases, legs, verify
+
+V1, V2, MERGE, STORE = "paged_attention_v1", "paged_attention_v2", "merge_attn_states", "store_kv"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``kind``: what went wrong in public; ``file``: where ``old`` becomes ``new``; ``seen``: cases of ``stem`` of which one must catch it."""
+
+    kind: str
+    stem: str
+    file: str
+    old: str
+    new: str
+    seen: tuple[str, ...]
+    says: str = "differ"
+
+
+CLASSIC = "classic.cuh"
+FAULTS = [
+    Fault("nan-in-unused-slots: the tail of the last page is multiplied by weights of 0", V1, CLASSIC,
+          "if (t + kVVec <= tokens) {", "if (true) {", ("f16-d64-page16",)),
+    Fault("one-past-the-vector: a length that is no multiple of 8", V1, CLASSIC,
+          "if (t + kVVec <= tokens) {", "if (t + kVVec <= tokens + 1) {", ("f16-d64-page16", "every-page-edge")),
+    Fault("last-token-dropped", V1, CLASSIC, "if (t + e < tokens) {", "if (t + e < tokens - 1) {", ("f16-d64-page16",)),
+    Fault("last-page-dropped", V1, CLASSIC, "page * kPage < tokens; page += kWarps", "(page + 1) * kPage <= tokens; page += kWarps", ("f16-d64-page16",)),
+    Fault("last-partition-dropped", V2, f"{V2}.cu", "(len + kPartition - 1) / kPartition", "len < kPartition ? 1 : len / kPartition", ("length-1025",)),
+    Fault("rescale-between-partitions-omitted", V2, CLASSIC, "w = pow2_weight(sub(m, top));", "w = 1.0f;", ("f16-tiers-up", "f16-tiers-mixed")),
+    Fault("scale-omitted", V1, CLASSIC, "return mul(dot, p.scale2);", "return dot;", ("f16-d64-page16",)),
+    Fault("bias-off-by-one, which softmax hides from the output", V1, CLASSIC, "t - (row.len - 1)", "t - row.len", ("f16-alibi",)),
+    Fault("head-mapping: the group is taken for the number of kv heads", V1, CLASSIC,
+          "static_cast<unsigned>(p.h) / static_cast<unsigned>(p.g)", "static_cast<unsigned>(p.g)", ("gqa-28-4", "gqa-7-1", "gqa-32-8")),
+    Fault("stride-of-another-tensor: V is read with K's page stride", V1, CLASSIC,
+          "static_cast<int64_t>(table[page]) * p.v_cache_stride[0]", "static_cast<int64_t>(table[page]) * p.k_cache_stride[0]", ("kv-strides-differ",)),
+    Fault("stride-of-another-tensor: V's heads lie where K's do", V1, CLASSIC, "p.v_cache + kv_head * p.v_cache_stride[1]",
+          "p.v_cache + kv_head * p.k_cache_stride[1]", ("kv-heads-first", "k-heads-first", "kv-strides-differ")),
+    Fault("padded-pages: pages are taken to be dense", V1, CLASSIC, "static_cast<int64_t>(row.table[page]) * p.k_cache_stride[0]",
+          "static_cast<int64_t>(row.table[page]) * (p.g * kD * kPage)", ("padded-pages",)),
+    Fault("q-stride: q is taken to be dense", V1, CLASSIC, "p.q + row.n * p.q_stride[0]", "p.q + row.n * (p.h * kD)", ("f16-q-of-qkv",)),
+    Fault("shared-memory: logits sized by the wrong type", V1, f"{V1}.cu", "static_cast<size_t>(p.max_seq_len) * sizeof(float)",
+          "static_cast<size_t>(p.max_seq_len) * sizeof(T) / 2", ("f16-mixed-lengths", "length-12289", "exact-max-seq-len", "length-1025")),
+    Fault("shared-memory: above 48 KiB without opt-in", V1, f"{V1}.cu", "if (fixed + bytes > 48 * 1024) {", "if (false) {", ("length-12289",), "error 1"),
+    Fault("grid.y above 65,535", V1, CLASSIC, "kMaxGrid = 65535", "kMaxGrid = 1 << 20", ("many-sequences",), "error 1"),
+    Fault("length-0: an empty row is not written", V1, f"{V1}.cu", "    finish_empty(p, row.n, row.h);\n", "", ("f16-mixed-lengths",), "sentinel"),
+    Fault("barrier-missing: weights are read before they are written", V1, CLASSIC,
+          "  if (lane == 0) rows[kWarps + warp] = sum;\n  __syncthreads();\n", "  if (lane == 0) rows[kWarps + warp] = sum;\n", ("f16-d64-page16",)),
+    Fault("barrier-missing: sums are read before they are written", V1, f"{V1}.cu",
+          "logits + first, sums);\n    __syncthreads();\n", "logits + first, sums);\n", ("f16-d64-page16",)),
+    Fault("barrier-missing: logits are read before they are written", V2, f"{V2}.cu",
+          "first + tokens, logits);\n  __syncthreads();\n", "first + tokens, logits);\n", ("f16-d64-page16",)),
+    Fault("stale-workspace: a partition without tokens is joined", V2, f"{V2}.cu", "(len + kPartition - 1) / kPartition",
+          "len / kPartition + 1", ("length-512", "generous-max-seq-len")),
+    Fault("contraction: a product and a sum are fused", V1, CLASSIC, "logits2(add(mul(dot, p.scale), mul(p.alibi_slopes[row.h], distance)))",
+          "logits2(fma(dot, p.scale, mul(p.alibi_slopes[row.h], distance)))", ("f32-alibi-d80",)),
+    Fault("nan-logit-wins-the-maximum", V2, "contract_math.cuh", "return x > m ? x : m;", "return x > m || x != x ? x : m;", ("f16-nan-logit",)),
+    Fault("two-empty-sides", MERGE, f"{MERGE}.cu", "merge.prefix = sb::magnitude(prefix_lse) != sb::kInf;", "merge.prefix = true;", ("f16-two-empty",)),
+    Fault("plus-infinity-is-not-empty", MERGE, f"{MERGE}.cu", "merge.suffix = sb::magnitude(suffix_lse) != sb::kInf;",
+          "merge.suffix = suffix_lse != -sb::kInf;", ("f16-kinds", "f32-kinds")),
+    Fault("lse-base-2-for-base-e", MERGE, f"{MERGE}.cu", "sb::exp(sb::sub(prefix_lse, merge.top))", "sb::exp2(sb::sub(prefix_lse, merge.top))",
+          ("f32-0-and-10",)),
+    Fault("padded-lse: rows are taken to be dense", MERGE, f"{MERGE}.cu", "p.prefix_lse[h * p.prefix_lse_stride[0]", "p.prefix_lse[h * p.n",
+          ("lse-padded", "lse-transposed")),
+    Fault("padding-slot -1 is written", STORE, f"{STORE}.cu", "if (slot < 0) return;", "", ("padding-in-the-middle",), ""),
+    Fault("padding-rows: all rows are stored, not those that have slots", STORE, f"{STORE}.cu", "if (row >= p.m) return;", "if (row >= p.r) return;",
+          ("8-rows-5-slots",), ""),
+    Fault("vector-of-the-wrong-width: tails are lost", STORE, "access.cuh", "static_cast<int>(bits & (~bits + 1))", "16", ("f16-w12-access8",), ""),
+    Fault("stride-of-another-tensor: V's pool is addressed with K's stride", STORE, f"{STORE}.cu", "slot * p.v_pool_stride[0]", "slot * p.k_pool_stride[0]",
+          ("own-strides",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.stem}-{fault.kind.partition(':')[0]}-{i}" for i, fault in enumerate(FAULTS)])
+def test_a_public_fault_is_caught(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in [*build.SOURCES.glob("*.cu"), *build.SOURCES.glob("*.cuh")]:
+        shutil.copy(file, tmp_path / file.name)
+    target = tmp_path / fault.file
+    text = target.read_text()
+    assert text.count(fault.old) == 1, f"{fault.file} has {fault.old!r} {text.count(fault.old)} times: the fault must be written anew"
+    target.write_text(text.replace(fault.old, fault.new))
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    by_id = {case.id: case for case in cases.cases(fault.stem)}
+    orders = [legs.Host(order) for order in ("forward", "reverse", "shuffle:1")]
+    reasons = []
+    for case_id in fault.seen:
+        reasons += [result.reason or "" for result in verify.run_case(fault.stem, by_id[case_id], orders) if result.equal is False]
+    assert reasons, f"nobody saw the fault: {fault.kind}"
+    assert any(fault.says in reason for reason in reasons), reasons
