@@ -1,19 +1,24 @@
 # make verify      every kernel on every leg of this machine, byte for byte   (k=STEM narrows it)
 # make test-cpu    all tests                                                  (k=EXPRESSION narrows it)
 # make test-gpu    on a CUDA machine: record and compare, then all tests
+# make compile-check  build the tested specialisations with nvcc and audit the PTX, no GPU needed   (k=STEM narrows it)
+# make exhaustive  the contract's functions over all 2^32 inputs
+# make bench       time the kernels; on a GPU against the peers that are installed
 # PYTHON=python3   uses that Python as it is and installs nothing; otherwise .venv is made and filled from requirements.lock
 
 VENV := .venv
 ifdef PYTHON
 PY := $(PYTHON)
 READY :=
+TOOLKIT :=
 else
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+TOOLKIT := .cache/toolkit/.ready
 endif
 k ?=
 
-.PHONY: verify test-cpu test-gpu compile-check compile-check-all exhaustive lint clean
+.PHONY: verify test-cpu test-gpu compile-check compile-check-all exhaustive bench lint clean
 
 verify: $(READY)
 	$(PY) -m tools verify $(k)
@@ -23,16 +28,20 @@ test-cpu: $(READY)
 
 test-gpu: $(READY)
 	$(PY) -m tools verify --require gpu --record $(k)
+	$(PY) -m tools exhaustive --target gpu --record
 	$(PY) -m pytest -n auto $(if $(k),-k "$(k)") tests
 
-compile-check: $(READY)
+compile-check: $(READY) $(TOOLKIT)
 	$(PY) -m tools compile-check $(k)
 
-compile-check-all: $(READY)
+compile-check-all: $(READY) $(TOOLKIT)
 	$(PY) -m tools compile-check --all $(k)
 
 exhaustive: $(READY)
 	$(PY) -m tools exhaustive
+
+bench: $(READY)
+	$(PY) -m tools bench
 
 lint: $(READY)
 	$(PY) -m ruff check .
@@ -40,6 +49,12 @@ lint: $(READY)
 clean:
 	rm -rf .cache build *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -exec rm -rf {} +
+
+# A second nvcc, apart from .venv: a CUDA build of torch there would want another release of the same wheels.
+.cache/toolkit/.ready: requirements-cuda.lock | $(READY)
+	rm -rf .cache/toolkit
+	$(PY) -m pip install --quiet --no-deps --target .cache/toolkit -r requirements-cuda.lock
+	touch $@
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	python3 -m venv $(VENV)

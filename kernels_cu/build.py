@@ -67,13 +67,18 @@ def cache_folder() -> Path:
     return Path(os.environ.get("SAMEBITS_CACHE") or SOURCES.parent / ".cache") / "builds"
 
 
+def wheel_nvccs() -> list[str]:
+    """Every nvcc that came in pip wheels: with the ``[cuda]`` extra, or into ``.cache/toolkit`` (``make compile-check`` puts it there)."""
+    folders = [Path(sysconfig.get_paths()["purelib"]), SOURCES.parent / ".cache" / "toolkit"]
+    return [str(path) for folder in folders for path in sorted((folder / "nvidia").glob("*/bin/nvcc")) if os.access(path, os.X_OK)]
+
+
 @functools.cache
 def find_nvcc() -> str | None:
     """nvcc of the machine ($NVCC, the path, $CUDA_HOME) or of the pip wheels; None where there is none."""
-    wheels = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
     homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
     places = [os.environ.get("NVCC"), shutil.which("nvcc"), *(f"{home}/bin/nvcc" for home in homes)]
-    places += sorted(str(path) for path in wheels.glob("*/bin/nvcc"))
+    places += wheel_nvccs()
     return next((place for place in places if place and os.access(place, os.X_OK)), None)
 
 

@@ -43,23 +43,25 @@ __global__ void __launch_bounds__(sb::kTileThreads) convert_rows(const ConvertFp
     const int64_t piece = tiles.piece();
     if (piece >= tiles.pieces) return;
     sb::Pack<X, N> held[sb::kInFlight];
-    int64_t n[sb::kInFlight], head[sb::kInFlight];
+    O* to[sb::kInFlight];
+    float scale[sb::kInFlight];
 #pragma unroll
     for (int u = 0; u < sb::kInFlight; ++u) {
         const int64_t row = tiles.first_row() + tiles.row_in_tile(u);
         if (row >= tiles.rows) continue;
-        n[u] = row / p.g;
-        head[u] = row - n[u] * p.g;
-        held[u] = sb::load_pack<N>(p.x + n[u] * p.x_stride[0] + head[u] * p.x_stride[1] + piece * N);
+        const int64_t n = row / p.g;
+        const int64_t head = row - n * p.g;
+        held[u] = sb::load_pack<N>(p.x + n * p.x_stride[0] + head * p.x_stride[1] + piece * N);
+        scale[u] = p.scale[p.scales == 1 ? 0 : head];
+        to[u] = p.out + n * p.out_stride[0] + head * p.out_stride[1] + piece * N;
     }
-    const bool one = p.scales == 1;
-    const sb::Divisor all = sb::divisor(p.scale[0]);  // after the rows' accesses began
+    sb::Divisor by{};
 #pragma unroll
     for (int u = 0; u < sb::kInFlight; ++u) {
         const int64_t row = tiles.first_row() + tiles.row_in_tile(u);
         if (row >= tiles.rows) continue;
-        const sb::Divisor by = one ? all : sb::divisor(p.scale[head[u]]);
-        sb::store_pack<N>(p.out + n[u] * p.out_stride[0] + head[u] * p.out_stride[1] + piece * N, converted<N>(held[u], by));
+        if (u == 0 || p.scales != 1) by = sb::divisor(scale[u]);  // rows in the grid come first: where row u exists, row 0 does
+        sb::store_pack<N>(to[u], converted<N>(held[u], by));
     }
 }
 

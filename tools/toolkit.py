@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sysconfig
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,10 +45,9 @@ def toolkits(given: Sequence[str] = ()) -> list[Toolkit]:
     """Those ``given``, or all that are found: the machine's and the pip wheels', each version once, the main one first."""
     if given:
         return [toolkit(nvcc) for nvcc in given]
-    wheels = sorted((Path(sysconfig.get_paths()["purelib"]) / "nvidia").glob("*/bin/nvcc"))
     main = build.find_nvcc()
     found: dict[str, Toolkit] = {}
-    for nvcc in ([main] if main else []) + [str(nvcc) for nvcc in wheels if os.access(nvcc, os.X_OK)]:
+    for nvcc in ([main] if main else []) + build.wheel_nvccs():
         each = toolkit(nvcc)
         found.setdefault(each.version, each)
     return list(found.values())

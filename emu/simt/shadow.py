@@ -191,7 +191,11 @@ class Region:
             self._race("read", "write", write, array, index, frame)
         if self.races:
             last = cell.read
-            if last is not None and last[0][0] is not t and not precedes(last[0], t):
+            if last is None or last[0][0] is t:
+                pass
+            elif self.fresh and last[0][1] < t.epoch:
+                cell.others = None  # shared memory: the block's barrier has ordered all reads before it
+            elif not precedes(last[0], t):
                 if cell.others is None:
                     cell.others = {}
                 cell.others[last[0][0]] = last
