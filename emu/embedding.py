@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from emu.row_tiles import Pieces
+from pyref import embedding
 from pyref.cache_write import bits
 from pyref.row_tiles import IN_FLIGHT, THREADS
 from pyref.spec import Call
@@ -21,16 +22,16 @@ def kernel(words: int, unit: str) -> Any:
     dtype, HELD = from_dtype(np.dtype(unit)), IN_FLIGHT * words
 
     @cuda.jit
-    def look_up(out, table, ids, start, pieces, width, across, abreast):  # noqa: ANN001, ANN202
+    def look_up(out, table, ids, start, pieces, width, across, abreast, depth):  # noqa: ANN001, ANN202
         thread = cuda.threadIdx.x
         if thread >= width * abreast:
             return
         piece = int64(cuda.blockIdx.x % across) * width + thread % width
         if piece >= pieces:
             return
-        first_row = int64(cuda.blockIdx.x // across) * abreast * IN_FLIGHT
+        first_row = int64(cuda.blockIdx.x // across) * abreast * depth
         held = cuda.local.array(HELD, dtype)
-        for u in range(IN_FLIGHT):
+        for u in range(depth):
             row = first_row + u * abreast + thread // width
             for i in range(words):
                 held[u * words + i] = 0
@@ -40,7 +41,7 @@ def kernel(words: int, unit: str) -> Any:
             if token >= 0 and token >= start and token - start < table.shape[0]:
                 for i in range(words):
                     held[u * words + i] = table[token - start, piece * words + i]
-        for u in range(IN_FLIGHT):
+        for u in range(depth):
             row = first_row + u * abreast + thread // width
             if row < out.shape[0]:
                 for i in range(words):
@@ -55,6 +56,6 @@ def launch(call: Call) -> None:
     if out.shape[0] == 0:
         return  # an empty grid cannot be launched
     access = Pieces.of(out, table)
-    tiles = access.tiles(out.shape[0], out.shape[1] * out.itemsize)
+    tiles = embedding.tiles(out.shape[0], out.shape[1] * out.itemsize // access.size)
     port = kernel(access.words, access.unit)[tiles.blocks, THREADS]
-    port(access.view(out), access.view(table), call["ids"], call["start"], tiles.pieces, tiles.width, tiles.across, tiles.abreast)
+    port(access.view(out), access.view(table), call["ids"], call["start"], tiles.pieces, tiles.width, tiles.across, tiles.abreast, tiles.depth)

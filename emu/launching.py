@@ -1,8 +1,8 @@
 """Ports under another roof: what a port launches goes to a function of this process's choice instead of straight to a GPU.
 
-A port's ``launch(call)`` works on host arrays and ends in ``kernel[grid, block, stream, shared](*args)``. `take_over` lets a process of its own
-decide what that means: place the arrays in device memory first (``tools.numba_gpu``), or only compile (``tools.compile_ports``). It must run
-before a port is imported, in a process whose numba.cuda is not the simulator.
+A port's ``launch(call)`` works on host arrays and ends in ``kernel[grid, block, stream, shared](*args)``. `take_over` lets a process
+decide what that means: place the arrays in device memory first (``tools.numba_gpu``), or only compile (``tools.compile_ports``). It must
+run before a port is imported.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ struct CacheWrite {
     CacheRows<T, C> k, v;
     const Index* slots;  // [m]; negative: a padding row
     int64_t m, g, d, page;
+    int shift = -1;  // page = 2^shift; -1: it is no power of two
 };
 
 /// A block's tile of K or of V; N elements of a head are one piece.
@@ -56,7 +57,7 @@ __device__ __forceinline__ void write_cache_tile(const CacheRows<T, C>& side, co
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
         if (slot[u] < 0) continue;
-        const int64_t page = slot[u] / write.page;
+        const int64_t page = write.shift >= 0 ? slot[u] >> write.shift : slot[u] / write.page;
         const int64_t place = slot[u] - page * write.page;
         store_pack<N>(to + page * side.page + place * side.place, stored<N, C, T>(held[u], by));
     }
@@ -86,6 +87,9 @@ int launch_cache_write(const CacheWrite<T, C, Index>& write, int elements, void*
 template <typename T, typename C, typename Index>
 int write_cache(CacheWrite<T, C, Index> write, int64_t n, int64_t pages, void* stream) {
     if (write.m == 0) return 0;  // an empty grid cannot be launched
+    if ((write.page & (write.page - 1)) == 0) {
+        for (write.shift = 0; int64_t{1} << write.shift < write.page;) ++write.shift;
+    }
     const auto dense = [&](const CacheRows<T, C>& side) {
         return (write.g == 1 || (side.head == write.d && side.cache_head == write.d)) && side.scales <= 1;
     };

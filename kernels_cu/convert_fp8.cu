@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(sb::kTileThreads) convert_rows(const ConvertFp
     for (int u = 0; u < sb::kInFlight; ++u) {
         const int64_t row = tiles.first_row() + tiles.row_in_tile(u);
         if (row >= tiles.rows) continue;
-        const int64_t n = row / p.g;
+        const int64_t n = p.g == 1 ? row : row / p.g;
         const int64_t head = row - n * p.g;
         held[u] = sb::load_pack<N>(p.x + n * p.x_stride[0] + head * p.x_stride[1] + piece * N);
         scale[u] = p.scale[p.scales == 1 ? 0 : head];

@@ -11,7 +11,7 @@ TILE = 128  # tokens, C13
 SPAN = 4  # tiles, C13
 PAGES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # tokens of a page
 MAX_D = 256
-_REACH = 2**31 - 1  # elements that a head dimension may lie from the first in V
+MAX_SEQ_LEN = 2**31 - TILE * SPAN  # the kernel counts the tokens of a row in 32 bits
 
 
 def tiles(tokens: int) -> int:
@@ -103,9 +103,6 @@ def _check_v_memory(call: Call) -> None:
     if v.shape[dense] > 1 and v.strides[dense] != v.itemsize:
         text = f"got strides of {v.strides[3]} bytes for axis page and {v.strides[2]} for axis d, expected {v.itemsize} for one of them"
         raise call.error(ValueError, "v_cache", text)
-    if (v.shape[2] - 1) * abs(v.strides[2]) // v.itemsize > _REACH:  # of the kernel's offsets inside a page
-        text = f"axis d: got a stride of {v.strides[2]} bytes, expected at most {_REACH // (v.shape[2] - 1) * v.itemsize}"
-        raise call.error(ValueError, "v_cache", text)
     unit = 16 if call.axes["rows"] else min(16, page * v.itemsize)  # bytes of the kernel's vectors
     if v.ctypes.data % unit:
         text = f"got an address {v.ctypes.data % unit} bytes past a multiple of {unit}, expected a multiple of it ({axis} is dense)"
@@ -121,6 +118,8 @@ def _check_numbers(call: Call) -> None:
     if not 0 <= longest <= pages * page:
         text = f"got {longest}, expected 0 to {pages * page}: max_pages {pages} (from block_tables) times page {page} (from k_cache)"
         raise call.error(ValueError, "max_seq_len", text)
+    if longest > MAX_SEQ_LEN:
+        raise call.error(ValueError, "max_seq_len", f"got {longest}, expected at most {MAX_SEQ_LEN}")
     if not 0 <= call["split"] <= checks.GRID_X:
         raise call.error(ValueError, "split", f"got {call['split']}, expected 0 (a tile a block) to {checks.GRID_X} (spans a block)")
     if call["window"] < 0:

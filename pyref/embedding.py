@@ -13,6 +13,15 @@ from pyref.row_tiles import RowTiles
 from pyref.spec import Call, Kernel, Scalar, Tensor, itemsize, reference
 
 
+FEW_BLOCKS = 264  # below, a thread of the CUDA kernel takes one row instead of four
+
+
+def tiles(rows: int, pieces: int) -> RowTiles:
+    """How blocks share the rows."""
+    full = RowTiles(rows, pieces)
+    return full if full.blocks >= FEW_BLOCKS else RowTiles(rows, pieces, 1)
+
+
 def _shapes(call: Call) -> None:
     checks.at_least_one(call, "table", "w")
     if call["start"] < 0:
@@ -26,7 +35,7 @@ def _memory(call: Call) -> None:
 
 def _work(call: Call) -> int:
     piece = 16 // itemsize(call.dtypes["T"])
-    return row_tiles.steps(RowTiles(call.axes["n"], -(-call.axes["w"] // piece)), piece)
+    return row_tiles.steps(tiles(call.axes["n"], -(-call.axes["w"] // piece)), piece)
 
 
 SPEC = Kernel(

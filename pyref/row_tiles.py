@@ -13,10 +13,12 @@ IN_FLIGHT = 4  # pieces that a thread loads before it stores any
 
 @dataclass(frozen=True)
 class RowTiles:
-    """``rows`` of ``pieces`` accesses: a block takes ``width`` pieces of ``height`` rows, ``abreast`` at once; ``across`` blocks a row."""
+    """``rows`` of ``pieces`` accesses: a block takes ``width`` pieces of ``height`` rows, ``abreast`` at once, ``depth`` a thread; ``across``
+    blocks a row."""
 
     rows: int
     pieces: int
+    depth: int = IN_FLIGHT
 
     @property
     def across(self) -> int:
@@ -32,7 +34,7 @@ class RowTiles:
 
     @property
     def height(self) -> int:
-        return self.abreast * IN_FLIGHT
+        return self.abreast * self.depth
 
     @property
     def blocks(self) -> int:

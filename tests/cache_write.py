@@ -137,7 +137,7 @@ def check_negative_slots(stem: str, cache_shape: Shape, pages: Callable[[np.ndar
         leg.run(call, {name: value for name, value in mine.items() if isinstance(value, Region)})
         for name in ("k_cache", "v_cache"):
             view = pages(compare.bits(mine[name].view)).reshape(3, 8, 32)
-            assert np.argwhere((view != 0xA5A5).any(2)).tolist() == [[1, 5]], leg.name
+            assert np.argwhere((view != 0xFFA5).any(2)).tolist() == [[1, 5]], leg.name
 
 
 def check_far_pages(stem: str, leg: str, cache_shape: Shape) -> None:

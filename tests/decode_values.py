@@ -9,8 +9,8 @@ from tests.paged_values import Special, dots, one_key
 
 
 def faded_infinities(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length: np.ndarray) -> None:
-    """Tiles fade against the last one: infinite V under w = 2^-100 stays infinite, under w = +0 it gives NaN."""
-    dots(q, k, np.float32([0, -70, -1000])[np.minimum(t // 128, 2)] + np.float32(1000) * (t >= 512))
+    """Tiles fade against the last ones: infinite V under w = 2^-101 stays infinite, under w = +0 it gives NaN."""
+    dots(q, k, np.float32([0, 930, 1000])[np.minimum(t // 128, 2)])
     v[t == 5, :, 0] = np.inf
     v[t == 130, :, 1] = np.inf
     v[t == 600, :, 2] = -np.inf

@@ -71,13 +71,12 @@ def place(values: np.ndarray, *, pad: Mapping[int, int] | None = None, offset: i
     return Region(buffer, view)
 
 
-def sentinel_bytes(dtype: np.dtype) -> bytes:
-    """The sentinel of one element, little-endian."""
+def sentinel_bits(dtype: np.dtype) -> int:
+    """The sentinel of one element as an unsigned integer of its size, such as 0xFFA5A5A5."""
     last = POISON if dtype.kind not in "iub" and dtype.itemsize > 1 else SENTINEL
-    return bytes([SENTINEL] * (dtype.itemsize - 1) + [last])
+    return int.from_bytes([last] + [SENTINEL] * (dtype.itemsize - 1))
 
 
 def sentinel(shape: tuple[int, ...], dtype: np.dtype, **layout: object) -> Region:
     """A placed output in which every element is the sentinel."""
-    pattern = np.frombuffer(sentinel_bytes(dtype) * int(np.prod(shape, dtype=np.int64)), np.uint8)
-    return place(pattern.view(dtype).reshape(shape), **layout)  # type: ignore[arg-type]
+    return place(np.full(shape, sentinel_bits(dtype), f"u{dtype.itemsize}").view(dtype), **layout)  # type: ignore[arg-type]

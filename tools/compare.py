@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyref.spec import dtype_name
-from tools.arena import Region, sentinel_bytes
+from tools.arena import Region, sentinel_bits
 
 _UINT = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -50,7 +50,7 @@ def difference(name: str, got: np.ndarray, expected: np.ndarray) -> Difference |
     text += f"got 0x{a:0{2 * size}X} ({got[where]}), expected 0x{b:0{2 * size}X} ({expected[where]})"
     if got.dtype.kind not in "iub":
         text += f", {ulp_distance(a, b, size)} ulp apart"
-    if a == int.from_bytes(sentinel_bytes(got.dtype), "little"):
+    if a == sentinel_bits(got.dtype):
         text += "; the element still holds the sentinel: nobody wrote it"
     return Difference(text, count)
 

@@ -51,7 +51,8 @@ class Report:
 
     def problems(self) -> list[str]:
         """A line for every finding."""
-        return [f"{row.stem}: port, {finding.place}: {finding.rule}: {finding.detail} (case {row.case})" for row in self.rows for finding in row.findings]
+        found = [(row, finding) for row in self.rows for finding in row.findings]
+        return [f"{row.stem}: port, {finding.place}: {finding.rule}: {finding.detail} (case {row.case})" for row, finding in found]
 
     def summary(self) -> str:
         """One line that says what was done."""
@@ -116,7 +117,8 @@ def _texts() -> list[str]:
 def _key(launch: launching.Launch, case: cases.Case, stem: str) -> list[str]:
     """What tells this compilation from others of the same texts: types, constants of the case, and those that the kernel closes over."""
     closed = inspect.getclosurevars(launch.kernel.py_func).nonlocals
-    constants = [f"{name}={value!r}" for name, value in sorted(closed.items()) if isinstance(value, int | str) or hasattr(value, "mangling_args")]
+    plain = {name: value for name, value in closed.items() if isinstance(value, int | str) or hasattr(value, "mangling_args")}
+    constants = [f"{name}={value!r}" for name, value in sorted(plain.items())]
     axes = cases.kernel(stem).constants_of(case.dtypes, case.shape)
     return [stem, launch.name, str(launch.signature()), str(axes), str(sorted(case.dtypes.items())), *constants]
 

@@ -27,8 +27,8 @@ class Thread(greenlet):
     """One CUDA thread. `wait` says what it waits for: None, "barrier", "grid", "spin", "activemask" or a Group of its warp."""
 
     __slots__ = (
-        "block", "epoch", "exited", "fenced", "index", "known", "lane", "now", "polled", "polls", "seen", "site", "tick", "value", "vote", "wait",
-        "warp", "x", "xyz",
+        "block", "epoch", "exited", "fenced", "index", "known", "lane", "now", "polled", "polls", "seen", "site", "tick", "value", "vote",
+        "wait", "warp", "x", "xyz",
     )  # fmt: skip
 
     def __init__(self, block: Block, xyz: Dim, index: int, parent: greenlet) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from emu.simt.checked import Checked
     from emu.simt.warp import Warp
 
-# (thread, epoch, tick): one object while nothing orders the thread with others. Epochs count block barriers, ticks the collectives of a warp.
+# (thread, epoch, tick), one object while nothing orders the thread with others. Epochs count block barriers, ticks a warp's collectives.
 Moment = tuple[Any, int, int]
 Access = tuple[Moment, CodeType, int, bool]  # when, where (code and instruction), whether by an atomic
 Known = dict[Any, tuple[int, int]]  # thread or block -> its accesses before (epoch, tick) are known
@@ -142,7 +142,7 @@ class Region:
     def __init__(self, base: int, unit: int, races: bool, fresh: bool) -> None:
         self.base, self.unit, self.races = base, unit, races
         self.fresh = fresh  # nobody has written it: a read without a write is an error
-        # Reads of arrays that nobody has written yet, five entries each: moment, array, index, code, instruction. Most arguments are only read.
+        # Reads of arrays that nobody has written yet, five entries each: moment, array, index, code, instruction. Most are only read.
         self.log: list[Any] | None = [] if races and not fresh else None
         self.cells: dict[int, Cell] = {}
         self.found: list[dict[Any, Cell]] = []  # what arrays over the region remember of it by their indices
