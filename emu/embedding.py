@@ -58,4 +58,5 @@ def launch(call: Call) -> None:
     access = Pieces.of(out, table)
     tiles = embedding.tiles(out.shape[0], out.shape[1] * out.itemsize // access.size)
     port = kernel(access.words, access.unit)[tiles.blocks, THREADS]
-    port(access.view(out), access.view(table), call["ids"], call["start"], tiles.pieces, tiles.width, tiles.across, tiles.abreast, tiles.depth)
+    geometry = (tiles.pieces, tiles.width, tiles.across, tiles.abreast, tiles.depth)
+    port(access.view(out), access.view(table), call["ids"], call["start"], *geometry)

@@ -1,11 +1,11 @@
 // fp8 caches: quantising by a scale (C11: one division, then nearest even) and back, as fast as memory delivers.
 //
 // The division is replaced by a product with the reciprocal where that cannot change the fp8 result. q = RN(x * RN(1/s)) is off RN(x/s) by
-// at most 2.5 units in the last place, so both round to the same fp8 number unless a midpoint of two such numbers lies between them.
-// Midpoints have at most 4 bits of fraction: the lower 19 bits of their patterns are 0, and so are those of powers of two, where the size of
-// a unit changes. Where q is farther than 8 units from every such pattern, no midpoint is near; otherwise x is divided. A scale that is a
-// power of two needs no check: the product is the quotient. Quotients too small for this reasoning become zeros of the right sign, too large
-// ones saturate, either way. Scales whose reciprocal is not a normal number always divide.
+// less than 5 units in the last place (4 from a reciprocal that may be subnormal, a half from each rounding), so both round to the same fp8
+// number unless a midpoint of two such numbers lies between them. Midpoints have at most 4 bits of fraction: the lower 19 bits of their
+// patterns are 0. Where q is farther than 8 units from every such pattern (below a power of two they are half as large), no midpoint is
+// near; otherwise x is divided. A scale that is a power of two needs no check: the product is the quotient. Quotients too small for this
+// reasoning become zeros of the right sign, too large ones saturate, either way. Without a finite reciprocal, x is divided.
 #pragma once
 
 #include <cstdint>
@@ -64,11 +64,10 @@ struct Divisor {
 };
 
 __device__ __forceinline__ Divisor divisor(float scale) {
-    const unsigned bits = __float_as_uint(scale);
-    const unsigned exponent = (bits >> 23) & 0xFFu;
-    const bool normal = exponent >= 2 && exponent <= 252;  // and so is the reciprocal
-    const bool power_of_two = (bits & 0x7FFFFFu) == 0;
-    return {scale, div(1.0f, scale), !normal ? 0x7FFFFFFF : power_of_two ? -1 : 16};
+    const float reciprocal = div(1.0f, scale);
+    const bool finite = magnitude(reciprocal) < kInf;  // false for NaN
+    const bool power_of_two = (__float_as_uint(scale) & 0x7FFFFFu) == 0;
+    return {scale, reciprocal, !finite ? 0x7FFFFFFF : power_of_two ? -1 : 16};
 }
 
 /// N values divided by the scale, as C. T: what they are stored as.

@@ -12,7 +12,6 @@ from pyref.cache_write import INDEX, bits
 from pyref.row_tiles import RowTiles
 from pyref.spec import Call, Kernel, Scalar, Tensor, itemsize, reference
 
-
 FEW_BLOCKS = 264  # below, a thread of the CUDA kernel takes one row instead of four
 
 

@@ -13,8 +13,8 @@ IN_FLIGHT = 4  # pieces that a thread loads before it stores any
 
 @dataclass(frozen=True)
 class RowTiles:
-    """``rows`` of ``pieces`` accesses: a block takes ``width`` pieces of ``height`` rows, ``abreast`` at once, ``depth`` a thread; ``across``
-    blocks a row."""
+    """``rows`` of ``pieces`` accesses: a block takes ``width`` pieces of ``height`` rows, ``abreast`` at once and ``depth`` a thread;
+    ``across`` blocks a row."""
 
     rows: int
     pieces: int

@@ -111,7 +111,7 @@ PATHS = [
     for t in FLOATS for layout in ("classic", "hnd") for name, why, rest in SCORES for split in (0, 1)
 ]  # fmt: skip
 EDGES = [
-    case("alibi-zero-slopes", "the path depends on the presence of slopes, not on their values", slopes="zero"),
+    case("alibi-zero-slopes", "the path depends on the presence of slopes, not on their values", slopes="zero", scale=0.3),
     case("alibi-steep", "old tokens weigh more; logits far apart", slopes="steep", lens=(100,)),
     case("alibi-group-of-5", "slopes of heads in two blocks of a kv head", "bf16", h=10, g=2, d=256, page=256, slopes="classic",
          lens=(140,)),

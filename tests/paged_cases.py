@@ -55,6 +55,8 @@ LENGTHS = [
     case("f16-page1-length-600", "a page a token", h=2, page=1, lens=(600,)),
     case("every-page-edge", "lengths around the ends of pages", h=2, lens=(15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65)),
     case("length-12289", "logits beyond 48 KiB of shared memory in version 1", h=1, g=1, lens=(12289,)),
+    case("max-seq-len-12200", "beyond 48 KiB by what version 1 keeps in shared memory beside the logits", h=1, g=1, columns=800,
+         max_seq_len=12200),
     case("many-sequences", "more sequences than a grid has blocks along y", h=1, g=1, d=32, n=65537,
          lens={0: 17, 7: 1, 65534: 1, 65535: 3, 65536: 33}),
     case("exact-max-seq-len", "max_seq_len is the longest length", h=2, lens=(513, 20), max_seq_len=513),
@@ -76,8 +78,8 @@ HEADS = [
 ]
 
 SCORES = [
-    *(case(f"{t}-alibi", "ALiBi over two partitions", t, h=2, slopes="classic", lens=(530, 17)) for t in FLOATS),
-    case("alibi-zero-slopes", "the path depends on the presence of slopes, not on their values", slopes="zero"),
+    *(case(f"{t}-alibi", "ALiBi over two partitions", t, h=2, scale=0.11, slopes="classic", lens=(530, 17)) for t in FLOATS),
+    case("alibi-zero-slopes", "the path goes by the presence of slopes, not by their values", "f32", scale=0.11, slopes="zero"),
     case("alibi-steep", "old tokens weigh more; logits far apart", h=4, slopes="steep", lens=(100,)),
     case("f32-alibi-d80", "the product with this scale is inexact: a bias fused to it would show", "f32", d=80, slopes="classic", lens=(70,)),
     case("alibi-page8-d128", "ALiBi on another mapping", "bf16", d=128, page=8, slopes="classic", lens=(70,)),

@@ -108,6 +108,33 @@ def test_to_fp8_against_rationals(value: float, scale: float, cache: str) -> Non
     assert int(out.view(np.uint8).item()) == expected | (0x80 if np.signbit(np.float32(quotient)) else 0)
 
 
+SCALES = [
+    1.0, 0.5, 2.0**-20, 3.0, 0.1, 0.7, 1e-3, 448.0, 1 / 448, 1.9999999, 1.0000001, -0.3, 2.0**-126, 1.5 * 2.0**-126, 2.0**-125,
+    1.1 * 2.0**-125, 2.0**126, 1.7 * 2.0**125, 1.9999999 * 2.0**125, 2.0**127, 3e38, 1e-45, 1.1754942e-38, 0.0, np.inf, np.nan,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("leg", ["host", "gpu"])
+@pytest.mark.parametrize("cache", FP8)
+def test_the_product_with_a_reciprocal_is_the_quotient(cache: str, leg: str) -> None:
+    """The CUDA source divides only where the product with the reciprocal may round otherwise: over quotients within four units of every
+    midpoint, limit and power of two, for scales of every kind."""
+    runner = legs.leg(leg)
+    if runner.missing():
+        pytest.skip(f"{leg}: {runner.missing()}")
+    numbers = contract.to_f32(np.arange(0x7F if cache == "e4m3" else 0x7C, dtype=np.uint8).view(DTYPES[cache][0]))
+    special = np.concatenate([numbers, (numbers[1:] + numbers[:-1]) / np.float32(2), np.float32([465, 480, 61441, 65536, 1e9])])
+    for scale in [*SCALES, *np.exp2(Stream(3).integers(-1000, 1000, 40) / 100.0).tolist()]:
+        with np.errstate(all="ignore"):
+            products = (special * np.float32(scale)).view(np.uint32)
+        near = products[:, None] + np.arange(-4, 5).astype(np.uint32)
+        x = np.stack([near, near ^ np.uint32(0x80000000)]).reshape(1, 1, -1).view(np.float32)
+        arguments = {"x": place(x), "scale": place(np.float32([scale])), "out": sentinel(x.shape, DTYPES[cache][0])}
+        got = harness.compute(STEM, arguments, leg)["out"]
+        wrong = compare.difference(f"scale {scale}", got, harness.compute(STEM, arguments)["out"])
+        assert wrong is None, wrong
+
+
 @pytest.mark.parametrize("cache", FP8)
 def test_there_and_back_is_the_identity(cache: str) -> None:
     """Every fp8 number survives f16 (e5m2, e4m3) and f32 with scale 1; only infinities saturate and NaN become one."""

@@ -53,7 +53,8 @@ CASES = [
     *(case(f"short-{w}", "rows shorter than an access", "f16", w, [2, 9, 0, 8]) for w in (1, 2, 3, 4, 7)),
     case("f32-of-1", "rows of one element: 256 of them a step", "f32", 1, [(7 * i) % 11 - 1 for i in range(1030)]),
     case("70-ids", "two tiles", "bf16 i32", 128, [(5 * i) % 12 - 1 for i in range(70)]),
-    *(case(f"{n}-ids-of-2064-bytes", "a thread takes one row, four rows", "f16", 1032, [(5 * i) % 12 - 1 for i in range(n)]) for n in (1052, 1058)),
+    *(case(f"{n}-ids-of-2064-bytes", "a thread takes one row, four rows", "f16", 1032, [(5 * i) % 12 - 1 for i in range(n)])
+      for n in (1052, 1058)),
     case("padded", "rows of table and output with room behind them", "f16", 24, EDGES, out={"pad": {1: 8}}, table={"pad": {1: 16}}),
     case("46-in-48", "strides allow 16 bytes, the rows do not", "f16", 46, EDGES, out={"pad": {1: 2}}, table={"pad": {1: 2}}),
     *(case(f"odd-{a}", f"{a} starts at element 1", "f16", 64, [2, 9, 0], **{a: {"offset": 1}}) for a in ("out", "table")),

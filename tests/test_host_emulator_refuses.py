@@ -150,7 +150,7 @@ def test_polling_without_an_end_is_given_up() -> None:
 # -- what is refused
 
 REFUSED = [
-    ('__device__ int f() {\n  int r;\n  asm volatile("mov.u32 %0, %laneid;" : "=r"(r));\n  return r;\n}', 3, "inline asm"),
+    ('__device__ int f() {\n  int r;\n  asm volatile("wgmma.fence.sync.aligned;" : "=r"(r));\n  return r;\n}', 3, "inline asm"),
     ("void f() {\n\n  k<<<1, 2>>>;\n}", 3, "<<<"),
     ("void f() {\n  k<<<1, 2(x);\n}", 2, "<<<"),
     ("void f() {\n  (1 + 2) * <<<1, 1>>>(x);\n}", 2, "<<<"),

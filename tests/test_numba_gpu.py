@@ -79,7 +79,7 @@ def process() -> Any:
 
 
 @pytest.mark.parametrize("stem", STEMS)
-def test_the_worker_computes_on_copies_and_sends_buffers_back(stem: str, process: numba_gpu.Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worker_computes_on_copies_and_sends_them_back(stem: str, process: numba_gpu.Process, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numba_gpu, "_process", lambda: process)
     case = min(cases.cases(stem), key=lambda case: _work(stem, case))
     arguments = cases.inputs(stem, case)

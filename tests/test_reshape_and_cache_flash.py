@@ -54,6 +54,7 @@ CASES = [
     case("no-rows", "no rows at all", "f16 f16", 1, 16, 8, []),
     case("no-pages", "a cache of no pages takes padding alone", "f16 f16", 1, 16, 8, [-1], pages=0),
     case("page-of-7", "a page size that is no power of two", "f16 f16", 2, 16, 7, [6, 7, 13, 20]),
+    case("page-of-7-hnd", "the same permuted: a slot in the wrong page is seen", "f16 f16", 2, 16, 7, [6, 7, 13, 14, 20], places=HND),
     case("qkv-slice", "K and V are slices of qkv: rows apart", "f16 f16", 2, 32, 8, [1, 20],
          places={"k": {"pad": {1: 6}, "offset": 64}, "v": {"pad": {1: 6}, "offset": 128}}),
     case("third-dimension-of-qkv", "qkv [n, g, 3, d]: heads apart", "f16 f16", 3, 16, 8, [1, 20],

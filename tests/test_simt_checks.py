@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from numba import cuda, float32, int32
 
 from emu import simt
+from emu.simt import watch
 from tests.simt_help import FULL, fill, fires, launch
 
 f32 = np.float32
@@ -165,6 +167,43 @@ def test_spinning_for_nothing_is_an_error() -> None:
             pass
 
     fires(simt.Deadlock, "threads 0-31", kernel=kernel, grid=2, args=(np.zeros(1, np.int32),))
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_spin_on_a_plain_load_ends(check: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PATIENCE", 0.5)
+
+    @cuda.jit(device=True)
+    def load(flag):
+        return flag[0]
+
+    @cuda.jit
+    def direct(flag):
+        while flag[0] == 0:
+            pass
+
+    @cuda.jit
+    def by_a_function(flag):
+        while load(flag) == 0:
+            continue
+
+    for kernel in (direct, by_a_function):
+        fires(simt.Deadlock, "looks at memory for ever", kernel=kernel, args=(np.zeros(1, np.int32),), check=check)
+
+
+def test_long_work_is_no_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PATIENCE", 0.3)
+
+    @cuda.jit
+    def kernel(out):
+        start, steps = time.process_time(), 0
+        while time.process_time() - start < 1:
+            steps += 1
+        out[0] = steps
+
+    out = np.zeros(1, np.int64)
+    launch(kernel, 1, 1, out)
+    assert out[0] > 0
 
 
 # --- races ---

@@ -44,6 +44,8 @@ CASES = [
     case("qkv-of-two-widths", "K and V with row strides of their own", "f16", 2, 32, 8, [1, 20],
          places={"k": {"pad": {1: 3}}, "v": {"pad": {1: 5}, "offset": 8}}),
     case("one-slot-a-page", "slots and heads beside each other: a row is one run", "f16", 3, 46, 1, [2, 0]),
+    *(case(f"one-slot-a-page-{a}-apart", "a row is one run but for one tensor", "f16", 3, 46, 1, [2, 0], places={a: {"pad": {2: 2}}})
+      for a in ("k", "v")),
     case("head-of-46", "accesses of 4 bytes", "f16", 3, 46, 8, [1, 2, 9], places=qkv(3, 46)),
     case("head-of-46-in-48", "strides allow 16 bytes, the head size does not", "f16", 3, 46, 8, [1, 2, 9],
          places={"k": {"pad": {2: 2}}, "v": {"pad": {2: 2}}, "k_cache": {"pad": {3: 2}}, "v_cache": {"pad": {3: 2}}}),
@@ -52,6 +54,7 @@ CASES = [
     case("40-heads-of-128", "640 accesses a row", "bf16", 40, 128, 8, [3, 17]),
     case("70-rows", "a second tile with 6 rows", "f16", 2, 64, 16, [*range(72, 2, -1)], pages=5),
     case("1030-rows", "rows of one access: more than a tile of them", "f32", 1, 1, 16, [*range(1030)], pages=65),
+    case("page-of-7", "a page size that is no power of two", "f16", 2, 16, 7, [6, 7, 13, 14, 20]),
     case("one-row", "one row", "f16", 1, 8, 1, [2]),
     case("all-padding", "nothing is written", "f16", 1, 16, 8, [-1, -1]),
     case("padding-first", "-1 in the first row", "f16", 1, 16, 8, [-1, 3]),

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emu.host import build as host
@@ -35,6 +35,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--order", "--orders", default=None, metavar="O", help="forward, reverse, shuffle:SEED, or N: the first N seeds")
     parser.add_argument("--arch", default=None, help="whose limits and properties the device has: sm_75 ... sm_120 (sm_90)")
     parser.add_argument("--json", type=Path, default=None, metavar="F", help="write the reports to F")
+    parser.add_argument("--trace", type=Path, default=None, metavar="F", help="sectors and bank conflicts of each line, as JSON")
     parser.add_argument("--timeout", type=float, default=None, metavar="S", help="wall time, in seconds (600)")
     parser.add_argument("-I", action="append", default=[], type=Path, dest="include", metavar="DIR")
     parser.add_argument("-D", action="append", default=[], dest="define", metavar="NAME[=VALUE]")
@@ -82,6 +83,7 @@ def execute(
     seconds: float = 600,
     leaks: bool = False,
     capture: bool = False,
+    trace: Path | None = None,
 ) -> Outcome:
     """Runs an executable that program() made."""
     with tempfile.TemporaryDirectory(prefix="samebits-run-") as folder:
@@ -89,6 +91,7 @@ def execute(
         environment = os.environ | {"SAMEBITS_RUN_REPORTS": str(found), "SAMEBITS_RUN_ORDER": order, "SAMEBITS_RUN_ARCH": arch}
         environment |= {"SAMEBITS_RUN_SECONDS": str(seconds)}
         environment |= {f"SAMEBITS_RUN_{name}": "1" for name, on in (("CHECK", check), ("LEAKS", leaks)) if on}
+        environment |= {"SAMEBITS_RUN_TRACE": str(trace.resolve())} if trace else {}
         sys.stdout.flush()
         pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} if capture else {}
         try:
@@ -103,6 +106,20 @@ def execute(
     return Outcome(done.returncode, reports, failure, done.stdout or b"")
 
 
+def print_trace(lines: list[dict[str, object]]) -> None:
+    """A table of what ``--trace`` wrote, on the standard error output."""
+    heads = ("line", "space", "access", "requests", "bytes", "sectors/request", "efficiency", "conflicts", "arrays")
+    table = [heads]
+    for row in lines:
+        moved = (f"{row['sectors_per_request']:.1f}", f"{100 * float(str(row['efficiency'])):.0f} %", "") if "sectors" in row else None
+        place = f"{Path(str(row['file'])).name}:{row['line']}"
+        counts = (str(row["requests"]), str(row["bytes"]), *(moved or ("", "", str(row["conflicts"]))))
+        table.append((place, str(row["space"]), str(row["access"]), *counts, ", ".join(row["arrays"])))  # type: ignore[arg-type]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for cells in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip(), file=sys.stderr)
+
+
 def run(args: argparse.Namespace) -> int:
     """The command."""
     rest = args.rest
@@ -112,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
     again.set_defaults(**{name: value for name, value in vars(args).items() if name not in ("file", "rest", "command")})
     args, unknown = again.parse_known_args(own, argparse.Namespace(file=args.file))
     arguments = [*unknown, *arguments]
-    arch, check = args.arch or "sm_90", args.check
+    arch, check = args.arch or "sm_90", args.check or args.trace is not None
     order = args.order or "forward"
     orders = [f"shuffle:{seed}" for seed in range(int(order))] if order.isdigit() else [order]
     if order.partition(":")[0] not in ("forward", "reverse", "shuffle") and not order.isdigit():
@@ -124,7 +141,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     outcome = None
     for order in orders:
-        options = {"check": check, "order": order, "arch": arch, "seconds": args.timeout or 600, "leaks": args.leaks}
+        options = {"check": check, "order": order, "arch": arch, "seconds": args.timeout or 600, "leaks": args.leaks, "trace": args.trace}
         outcome = execute(binary, arguments, **options, capture=len(orders) > 1)
         if outcome.exit:
             break
@@ -134,11 +151,14 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.buffer.write(outcome.output)
         sys.stdout.flush()
         print(f"{order} fails" if outcome.exit else f"{len(orders)} orders: all end well", file=sys.stderr)
+    if args.trace and args.trace.exists():
+        print_trace(json.loads(args.trace.read_text()))
+        outcome = outcome if args.check else replace(outcome, reports=[])
     for report in outcome.reports:
         print(describe(report), file=sys.stderr)
     if outcome.failure and not outcome.reports:
         print(f"samebits: {outcome.failure}", file=sys.stderr)
-    if check:
+    if args.check:
         print(f"samebits: {len(outcome.reports)} reports", file=sys.stderr)
     if args.json:
         args.json.write_text(json.dumps(outcome.reports, indent=1) + "\n")

@@ -15,7 +15,7 @@ from pathlib import Path
 from emu.host import implicit
 from emu.host.compiler import BuildError, find_compiler, flags, link, need_compiler, run, version
 from emu.host.tokens import Region, regions, tokenize
-from emu.host.translate import TranslationError, translate
+from emu.host.translate import ASM, TranslationError, translate
 
 __all__ = ["BuildError", "TranslationError", "build", "build_text", "find_compiler", "fingerprint", "flags"]
 __all__ += ["need_compiler", "runtime_library", "to_cpp"]
@@ -106,8 +106,10 @@ def to_cpp(
     options += [f"-I{INCLUDE_DIR}", f"-iquote{source.parent}", *(f"-I{directory}" for directory in include_dirs)]
     command = [compiler, *flags(compiler, check), *extra, *options, "-include", "samebits.h", "-E", "-x", "c++", "-"]
     result = run(command, text.encode()).decode()
-    if _needs_c_headers(result, str(source)):
-        result = run([*command, "-DSAMEBITS_FULL_MATH"], text.encode()).decode()
+    more = ["-DSAMEBITS_FULL_MATH"] if _needs_c_headers(result, str(source)) else []
+    more += ["-DSAMEBITS_PTX"] if _has_asm(result, str(source)) else []
+    if more:
+        result = run([*command, *more], text.encode()).decode()
     return translate(result, str(source), _verbatim)
 
 
@@ -128,6 +130,14 @@ def _needs_c_headers(text: str, path: str) -> bool:
     if any(region.file.endswith("/cmath") for region in parts):
         return True  # they are paid for already, and CUDA has the float overloads outside of std too
     return bool(implicit.used([token for region in parts if not _verbatim(region) for token in tokenize(text, region)]))
+
+
+def _has_asm(text: str, path: str) -> bool:
+    """Whether a text has inline assembly: include/samebits/ptx.h is read only for it."""
+    if "asm" not in text:
+        return False
+    parts = (region for region in regions(text, path) if not _verbatim(region))
+    return any(token.text in ASM for region in parts for token in tokenize(text, region))
 
 
 def fingerprint(compiler: str | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emu.host.source import CLOSE, OPEN, Source
 
-_NOT_CALLED = {"return", "else", "do", "case", "throw", "co_return", "co_yield", "new", "delete", "sizeof", "and", "or", "not"}
+NOT_CALLED = {"return", "else", "do", "case", "throw", "co_return", "co_yield", "new", "delete", "sizeof", "and", "or", "not"}
 _CONDITIONS = {"if", "while", "for", "switch"}
 _NOT_KERNELS = {"alignas", "decltype", "noexcept"}
 
@@ -59,7 +59,7 @@ def _postfix_start(source: Source, i: int) -> int:
             j -= 1
         elif source.punct(j) == ">":
             j = _angle_open(source, j, i) - 1
-        elif token.kind != "name" or token.text in _NOT_CALLED:
+        elif token.kind != "name" or token.text in NOT_CALLED:
             raise source.error(i, "<<<", f"no kernel ends with {token.text!r}")
         else:
             j -= source.is_(j - 1, "template")
@@ -82,7 +82,7 @@ def _is_callee(source: Source, j: int) -> bool:
         before = source.match[j] - 1
         return not (before >= 0 and source.tokens[before].text in _CONDITIONS)
     if source.tokens[j].kind == "name":
-        return source.tokens[j].text not in _NOT_CALLED | _CONDITIONS
+        return source.tokens[j].text not in NOT_CALLED | _CONDITIONS
     return source.punct(j) in ("]", ">")
 
 

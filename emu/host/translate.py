@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emu.host import launches, shared
+from emu.host import launches, ptx, shared
 from emu.host.source import OPEN, Source, TranslationError
 from emu.host.tokens import Region, Token, regions, tokenize
 
@@ -18,14 +18,15 @@ __all__ = ["TranslationError", "translate"]
 _DROPPED = {"__device__", "__host__", "__constant__", "__managed__", "__grid_constant__", "__nv_pure__", "__inline_hint__"}
 _DROPPED_CALLS = {"__launch_bounds__", "__maxnreg__"}
 _SPECIFIERS = _DROPPED | {"static", "inline", "constexpr", "extern", "virtual", "explicit", "friend", "__inline__", "__inline"}
+ASM = {"asm", "__asm__", "__asm"}
 _REFUSED = {
-    "asm": "inline asm",
-    "__asm__": "inline asm",
-    "__asm": "inline asm",
     "__cluster_dims__": "__cluster_dims__",
     "__block_size__": "__block_size__",
 }
 _ALLOCATES = {"cudaMalloc", "cudaMallocManaged", "cudaMallocHost", "cudaHostAlloc", "cudaMallocAsync", "cudaMallocPitch"}
+# Names of device functions that a C library declares too.
+_RENAMED = {"__expf", "__exp10f", "__logf", "__log2f", "__log10f", "__sinf", "__cosf", "__tanf", "__powf", "__sincosf"}
+_RENAMED |= {"rsqrtf", "rsqrt", "sinpif", "cospif"}
 _CAST_WORDS = {"void", "reinterpret_cast", "static_cast"}
 _NEED_PREPROCESSING = ("<<<", "__global__", "__shared__", "asm")
 
@@ -76,10 +77,16 @@ class _Translation:
             source.replace(i, i, f"samebits_shared_{text}()")
         elif text in _ALLOCATES and source.is_(i + 1, "("):
             self._name_allocation(i + 1)
+        elif text in _RENAMED and source.is_(i + 1, "(") and not source.is_(i - 1, "::") and (
+            source.tokens[i - 1].kind != "name" or source.tokens[i - 1].text in launches.NOT_CALLED
+        ):
+            source.replace(i, i, "samebits_" + text.lstrip("_"))
         elif text in ("cudaLaunchKernel", "cudaLaunchCooperativeKernel") and source.is_(i + 1, "("):
             self._typed_kernel(i + 2)
         elif not text.startswith("__") and text != "asm":
             return i
+        elif text in ASM:
+            return ptx.asm(source, i)
         elif text in _REFUSED:
             raise source.error(i, _REFUSED[text])
         elif text in _DROPPED:

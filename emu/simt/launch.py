@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import gc
 import random
+import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -13,8 +14,9 @@ import numpy as np
 from greenlet import getcurrent
 
 from emu.simt.block import Block, Thread, place
-from emu.simt.errors import DataRace, DivergentBarrier, Report, SimtError
+from emu.simt.errors import DataRace, Deadlock, DivergentBarrier, Report, SimtError
 from emu.simt.state import Options, S, blockDim, gridDim
+from emu.simt.watch import WATCH, Spinning
 
 Dim = tuple[int, int, int]
 PATIENCE = 500  # rounds in which every block only spins; then it is a deadlock
@@ -74,6 +76,7 @@ class Launch:
             dim.x, dim.y, dim.z = xyz
         previous = S.launch, S.thread, S.park
         S.launch, S.park = self, getcurrent().switch
+        WATCH.begin()
         unfinished: list[Block] = []
         block: Block | None = None
         done = 0
@@ -99,6 +102,11 @@ class Launch:
                         still.append(block)
                         waits.append(status)
                 unfinished = still
+        except Spinning as stopped:
+            frames = [frame for frame, _ in traceback.walk_tb(stopped.__traceback__)]
+            frame = next((f for f in reversed(frames) if not f.f_globals.get("__name__", "").startswith("emu.simt.")), None)
+            what = "looks at memory for ever without an atomic, a barrier or nanosleep: no other thread can run and change it"
+            raise self.fault(Deadlock, what, S.thread, frame) from None
         except Exception as error:
             self._annotate(error)
             if block is not None and block.suspects and not isinstance(error, DataRace) and error is not block.suspects[0]:
@@ -108,6 +116,7 @@ class Launch:
             for b in [*unfinished, *([block] if block else [])]:
                 b.kill()
             S.launch, S.thread, S.park = previous
+            WATCH.end()
 
     @staticmethod
     def _run(block: Block) -> str:

@@ -8,6 +8,10 @@
 #include "samebits/async.h"
 #include "samebits/intrinsics.h"
 #include "samebits/math.h"
+#include "samebits/more_math.h"
 #include "samebits/runtime_api.h"
 #include "samebits/launch.h"
 #include "samebits/runtime_more.h"
+#ifdef SAMEBITS_PTX
+#include "samebits/ptx.h"
+#endif

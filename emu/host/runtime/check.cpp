@@ -1,7 +1,6 @@
 // Regions of memory, and what one access to them means.
 #include "check.h"
 
-#include <link.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -51,7 +50,6 @@ Region* Check::add(uintptr_t begin, size_t bytes, std::string name, bool initial
   region->name = std::move(name);
   if (!initialised) region->state = static_cast<uint8_t*>(map_pages(bytes));
   regions_[begin] = region;
-  last_ = region;
   return region;
 }
 
@@ -61,16 +59,18 @@ void Check::forget(uintptr_t begin) {
   Region* region = found->second;
   release(region);
   regions_.erase(found);
-  last_ = nullptr;
+  for (Region*& last : last_) last = nullptr;
 }
 
 // The region that holds the address, else nullptr.
 Region* Check::find(uintptr_t address) {
-  if (last_ != nullptr && address - last_->begin < last_->end - last_->begin) return last_;
+  for (Region* region : last_) {
+    if (region != nullptr && address - region->begin < region->end - region->begin) return region;
+  }
   auto after = regions_.upper_bound(address);
   if (after == regions_.begin()) return nullptr;
   Region* region = std::prev(after)->second;
-  return address < region->end ? last_ = region : nullptr;
+  return address < region->end ? last_[++turn_ % 4] = region : nullptr;
 }
 
 void Check::refine(Region& region, unsigned shift) {
@@ -104,6 +104,7 @@ void Check::begin_launch(Grid& grid) {
 
 void Check::end_launch() {
   settle();
+  close_requests();
   grid_ = nullptr;
 }
 
@@ -115,6 +116,7 @@ void Check::new_sequence(Worker& worker) {
 
 void Check::begin_block(Worker& worker, uint64_t number) {
   settle();
+  if (worker.relay == nullptr) close_requests();
   BlockCheck& block = worker.check;
   block.number = number;
   new_sequence(worker);
@@ -160,7 +162,9 @@ void Check::place(Worker& worker, const char* name, uintptr_t begin, size_t byte
 
 // The part of memory that the access lies in: own stack, shared, global.
 void Check::access(Worker& worker, Thread* thread, uintptr_t address, size_t bytes, unsigned kind, const void* pc) {
+  if (address - reinterpret_cast<uintptr_t>(&worker) < sizeof(Worker)) return;  // threadIdx and the like
   if (doubtful_.waiting) settle();
+  recent = pc;
   uintptr_t offset = address - reinterpret_cast<uintptr_t>(worker.window());
   if (offset < worker.window_bytes()) {
     for (Region* region : worker.check.shared) {
@@ -195,35 +199,26 @@ void Check::access(Worker& worker, Thread* thread, uintptr_t address, size_t byt
   outside(worker, thread, address, bytes, kind, site_of(pc));
 }
 
-// The loaded segment of a program or library that holds the address, as a region; nullptr if none does.
-Region* Check::segment(uintptr_t address) {
-  struct Wanted {
-    uintptr_t address, begin, end;
-  } wanted{address, 0, 0};
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* data) {
-        Wanted& w = *static_cast<Wanted*>(data);
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const auto& header = info->dlpi_phdr[i];
-          uintptr_t begin = info->dlpi_addr + header.p_vaddr;
-          if (header.p_type != PT_LOAD || w.address - begin >= header.p_memsz) continue;
-          w.begin = begin;
-          w.end = begin + header.p_memsz;
-          return 1;
-        }
-        return 0;
-      },
-      &wanted);
-  if (wanted.begin == 0) return nullptr;
-  Region* region = add(wanted.begin, wanted.end - wanted.begin, "a variable of namespace scope", true);
-  region->bounded = false;
-  return region;
+// Whether all of those bytes are initialised and none is pending.
+inline bool written(const uint8_t* state, size_t bytes) {
+  constexpr uint64_t kAll = 0x0101010101010101u;
+  if (bytes == 4) {
+    uint32_t v;
+    memcpy(&v, state, 4);
+    return v == uint32_t(kAll);
+  }
+  if (bytes != 8 && bytes != 16) return false;
+  uint64_t v, w;
+  memcpy(&v, state, 8);
+  memcpy(&w, state + bytes - 8, 8);
+  return v == kAll && w == kAll;
 }
 
 void Check::touch(Worker& worker, Thread* thread, Region& region, uintptr_t address, size_t bytes, unsigned kind, uint32_t site) {
   size_t offset = address - region.begin;
   bytes = std::min<size_t>(bytes, region.end - address);
-  if (region.state != nullptr) {
+  if (trace != nullptr) note_access(worker, thread, region, address, bytes, kind, site);
+  if (region.state != nullptr && !written(region.state + offset, bytes)) {
     uint8_t all = kInitialised, any = 0;
     for (size_t i = 0; i < bytes; ++i) all &= region.state[offset + i], any |= region.state[offset + i];
     if (any & kPending) {

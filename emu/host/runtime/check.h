@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -89,12 +90,31 @@ struct BlockCheck {
   std::vector<Region*> shared;
 };
 
+struct TraceRequest {
+  std::vector<std::pair<uintptr_t, unsigned>> lanes;  // address and bytes
+};
+struct TraceSite {
+  uint32_t seq = 0;
+  unsigned kind = 0;
+  std::vector<uint32_t> times;  // of each thread of the block `seq`
+  unsigned long long requests = 0, lanes = 0, bytes = 0, sectors = 0, wavefronts = 0, fewest = 0;
+  std::map<std::string, unsigned long long> arrays;
+};
+struct Trace {
+  std::map<uint32_t, TraceSite> sites;  // by site << 1 | shared
+  std::unordered_map<uint64_t, TraceRequest> open;
+};
+
+std::string quoted(const std::string&);  // as JSON
+
 class Check {
  public:
   static Check* on;       // nullptr: off
   static thread_local Worker* active __attribute__((tls_model("initial-exec")));  // whose device code this OS thread runs
   bool strict = false;    // an address in no region is an error
   bool leaks = false;
+  Trace* trace = nullptr;  // not wanted
+  const void* recent = nullptr;  // code address of the last access
 
   void begin_launch(Grid&);
   void end_launch();
@@ -121,6 +141,9 @@ class Check {
   void report(std::string kind, std::string message, const Thread*, uint32_t site, const Mark* other, const char* file = nullptr, int line = 0);
   void failure(const std::string& what, const Thread*, const void* pc = nullptr);
   void report_leaks();
+  void note_access(Worker&, const Thread*, const Region&, uintptr_t, size_t, unsigned kind, uint32_t site);
+  void close_requests();
+  std::string trace_json();
   std::string json();
   size_t count() const { return reports_.size(); }
   void clear() { reports_.clear(), seen_.clear(); }
@@ -138,7 +161,8 @@ class Check {
   std::string place_of(const Region&, uintptr_t) const;
 
   std::map<uintptr_t, Region*> regions_;  // by begin
-  Region* last_ = nullptr;
+  Region* last_[4] = {};  // found lately
+  unsigned turn_ = 0;
   std::unordered_map<uint64_t, Region*> slots_;
   std::unordered_map<uintptr_t, Sync*> syncs_;
   std::vector<Sync*> old_syncs_;

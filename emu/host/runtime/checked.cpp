@@ -1,4 +1,5 @@
 // What the scheduler tells the checks: barriers, warp operations, failures.
+#include <link.h>
 #include <string.h>
 
 #include <algorithm>
@@ -107,6 +108,10 @@ void Check::failure(const std::string& what, const Thread* thread, const void* p
                      : has("shared memory") || has("shared variable") ? "launch"
                      : has("polls")           ? "no progress"
                                               : "failure";
+  if (pc != nullptr && !reports_.empty() && reports_.back().thread == int(thread->linear) && reports_.back().site != 0 &&
+      (reports_.back().kind == "out of bounds" || reports_.back().kind == "use after free")) {
+    return;  // the access that faults has been reported
+  }
   bool waits = kind[0] == 'b' || kind == std::string("mask");
   report(kind, what, thread, pc != nullptr ? site_of(static_cast<const char*>(pc) + 1) : 0, nullptr, waits && pc == nullptr ? thread->file : nullptr,
          waits && pc == nullptr ? thread->line : 0);
@@ -117,6 +122,31 @@ void Check::failure(const std::string& what, const Thread* thread, const void* p
   r.other_line = other->line;
   r.other_thread = int(other->linear);
   r.other_block = r.block;
+}
+
+// The loaded segment of a program or library that holds the address, as a region; nullptr if none does.
+Region* Check::segment(uintptr_t address) {
+  struct Wanted {
+    uintptr_t address, begin, end;
+  } wanted{address, 0, 0};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        Wanted& w = *static_cast<Wanted*>(data);
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const auto& header = info->dlpi_phdr[i];
+          uintptr_t begin = info->dlpi_addr + header.p_vaddr;
+          if (header.p_type != PT_LOAD || w.address - begin >= header.p_memsz) continue;
+          w.begin = begin;
+          w.end = begin + header.p_memsz;
+          return 1;
+        }
+        return 0;
+      },
+      &wanted);
+  if (wanted.begin == 0) return nullptr;
+  Region* region = add(wanted.begin, wanted.end - wanted.begin, "a variable of namespace scope", true);
+  region->bounded = false;
+  return region;
 }
 
 }  // namespace samebits

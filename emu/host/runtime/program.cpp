@@ -32,12 +32,18 @@ void write_reports() {
   fprintf(file, "%s\n%s", text.c_str(), first_failure());
   fclose(file);
   reports_path = nullptr;
+  const char* path = getenv("SAMEBITS_RUN_TRACE");
+  file = path != nullptr && Check::on != nullptr && Check::on->trace != nullptr ? fopen(path, "w") : nullptr;
+  if (file == nullptr) return;
+  fprintf(file, "%s\n", Check::on->trace_json().c_str());
+  fclose(file);
 }
 
 // A crash of host code, or the time limit: says where, leaves the reports behind.
 void on_end(int signal, siginfo_t*, void* context) {
   ::signal(signal, SIG_DFL);
   const void* pc = static_cast<const char*>(pc_of(context)) + 1;
+  if (signal == SIGALRM && Check::on != nullptr && Check::on->recent != nullptr) pc = Check::on->recent;  // it is in a hook
   auto place = resolve({pc})[0];
   Worker* worker = active_worker();
   fflush(stdout);
@@ -62,6 +68,7 @@ __attribute__((constructor)) void begin() {
     samebits_set_order(order[0] == 'r' ? 1 : order[0] == 's' ? 2 : 0, seed != nullptr ? strtoull(seed + 1, nullptr, 10) : 0);
   }
   if (getenv("SAMEBITS_RUN_CHECK") != nullptr) samebits_set_check(2);
+  if (Check::on != nullptr && getenv("SAMEBITS_RUN_TRACE") != nullptr) Check::on->trace = new Trace;
   if (Check::on != nullptr) Check::on->leaks = getenv("SAMEBITS_RUN_LEAKS") != nullptr;
   static char stack[256 * 1024];
   stack_t alternative = {};

@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kMostReports = 200;
 
+}  // namespace
+
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (char c : text) {
@@ -28,6 +30,8 @@ std::string quoted(const std::string& text) {
   }
   return out + "\"";
 }
+
+namespace {
 
 bool of_the_emulator(const std::string& file) {
   static const std::string headers = [] {

@@ -13,6 +13,8 @@
 #include "hooks.cpp"
 #include "checked.cpp"
 #include "report.cpp"
+#include "trace.cpp"
 #include "program.cpp"
 #include "relay.cpp"
 #include "async.cpp"
+#include "rounding.cpp"

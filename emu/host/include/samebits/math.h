@@ -27,6 +27,8 @@ float fminf(float, float) SAMEBITS_NOTHROW;
 float fmaxf(float, float) SAMEBITS_NOTHROW;
 float fmodf(float, float) SAMEBITS_NOTHROW;
 float powf(float, float) SAMEBITS_NOTHROW;
+float exp10f(float) SAMEBITS_NOTHROW;
+void sincosf(float, float*, float*) SAMEBITS_NOTHROW;
 float ldexpf(float, int) SAMEBITS_NOTHROW;
 void* memcpy(void*, const void*, size_t) SAMEBITS_NOTHROW;
 void* memset(void*, int, size_t) SAMEBITS_NOTHROW;

@@ -1,0 +1,146 @@
+"""Inline PTX: an asm statement becomes a block of C++, instruction by instruction, from a table. What is not in it is an error.
+
+Registers are 64 bits wide; every instruction reads and writes as many of them as its type has.
+"""
+
+from __future__ import annotations
+
+import re
+
+from emu.host.ptx_table import TABLE, Block, Unknown
+from emu.host.source import OPEN, Source
+from emu.host.tokens import Token
+
+
+def statements(template: str, block: Block) -> list[str]:
+    """C++ statements for the text of an asm template. Raises Unknown."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", template, flags=re.DOTALL)
+    for piece in re.split(r"[;\n]", _without_scopes(text)):
+        line = piece.strip()
+        if not line:
+            continue
+        if line.startswith("."):
+            declared = re.fullmatch(r"\.reg\s+\.\w+\s+(.+)", line)
+            if declared is None:
+                raise Unknown(line)
+            for name in declared[1].split(","):
+                count = re.fullmatch(r"%?(\w+)<(\d+)>", name.strip())
+                names = [f"{count[1]}{i}" for i in range(int(count[2]))] if count else [name.strip().lstrip("%")]
+                block.registers.update(names)
+                block.lines += [f"unsigned long long r_{n} = 0; (void)r_{n};" for n in names]
+            continue
+        guard = re.match(r"@(!?)%?(\w+)\s+", line)
+        if guard is not None:
+            line = line[guard.end() :]
+        opcode, _, rest = line.partition(" ") if " " in line else (line, "", "")
+        name, *mods = re.split(r"[\s]+", opcode)[0].split(".")
+        if name not in TABLE:
+            raise Unknown(opcode)
+        operands = [part.strip() for part in _split(rest)] if rest.strip() else []
+        inner = len(block.lines)
+        try:
+            TABLE[name](block, mods, operands)
+        except (IndexError, KeyError, ValueError) as error:
+            raise Unknown(line) from error
+        if guard is not None:
+            if guard[2] not in block.registers:
+                raise Unknown(f"@{guard[2]}")
+            body = " ".join(block.lines[inner:])
+            block.lines[inner:] = [f"if ({guard[1]}r_{guard[2]}) {{ {body} }}"]
+    return block.lines
+
+
+def _without_scopes(text: str) -> str:
+    """The text without braces that enclose instructions; those of vectors stay."""
+    out, stack = [], []
+    for i, c in enumerate(text):
+        if c == "{":
+            before = text[:i].rstrip()
+            scope = not before or before[-1] in ";{}\n"
+            stack.append(scope)
+            out.append(";" if scope else c)
+        elif c == "}":
+            out.append(";" if stack and stack.pop() else c)
+        else:
+            out.append(c)
+    return "".join(out)
+
+
+def _split(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        depth += (c in "[{(") - (c in "]})")
+        if c == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    return [*parts, text[start:]]
+
+
+def asm(source: Source, i: int) -> int:
+    """Translates the asm statement at token i and returns its last token, the closing parenthesis."""
+    opened = i + 1
+    while source.tokens[opened].text in ("volatile", "__volatile__", "goto", "inline"):
+        opened += 1
+    if not source.is_(opened, "("):
+        raise source.error(i, "inline asm", "no parenthesis follows")
+    close = source.match[opened]
+    sections: list[list[int]] = [[]]
+    j = opened + 1
+    while j < close:
+        if source.punct(j) in OPEN:
+            sections[-1] += range(j, source.match[j] + 1)
+            j = source.match[j] + 1
+            continue
+        if source.punct(j) in (":", "::"):
+            sections += [[] for _ in source.punct(j)[1:]] + [[]]
+        else:
+            sections[-1].append(j)
+        j += 1
+    template = "".join(_text(source.tokens[k]) for k in sections[0])
+    before, after, number = [], [], 0
+    for section, output in ((sections[1:2], True), (sections[2:3], False)):
+        for constraint, expression in _operands(source, section[0] if section else []):
+            if not re.fullmatch(r"[=+]?[rlhfdnqC]", constraint):
+                raise source.error(i, "inline asm", f"constraint {constraint!r} is not modelled")
+            if output:
+                before.append(f"auto& o{number} = {expression};")
+                start = f"bits(o{number})" if constraint.startswith("+") else "0"
+                before.append(f"unsigned long long p{number} = {start};")
+                after.append(f"put(o{number}, p{number});")
+            else:
+                before.append(f"unsigned long long p{number} = bits{expression}; (void)p{number};")
+            number += 1
+    block = Block()
+    try:
+        body = statements(template, block)
+    except Unknown as unknown:
+        raise source.error(i, "inline asm", f"{unknown} is not modelled by the host emulator") from None
+    source.replace(i, close, "do { using namespace ::samebits::ptx; " + " ".join([*before, *body, *after]) + " } while (0)")
+    return close
+
+
+def _text(token: Token) -> str:
+    if token.kind != "string":
+        return ""
+    escapes = {"n": "\n", "t": " ", "r": "", '"': '"', "\\": "\\"}
+    return re.sub(r"\\(.)", lambda m: escapes.get(m[1], m[1]), token.text[1:-1])
+
+
+def _operands(source: Source, section: list[int]) -> list[tuple[str, str]]:
+    """Constraint and parenthesised expression of each operand of a section."""
+    found, j = [], 0
+    while j < len(section):
+        token = source.tokens[section[j]]
+        if token.kind == "string":
+            opened, constraint = section[j], ""
+            while source.tokens[opened].kind == "string":  # neighbours are one
+                constraint += _text(source.tokens[opened])
+                opened += 1
+            if not source.is_(opened, "("):
+                break  # clobbers
+            found.append((constraint, " ".join(source.span(opened, source.match[opened]).split())))
+            while j < len(section) and section[j] <= source.match[opened]:
+                j += 1
+        else:
+            j += 1
+    return found

@@ -1,0 +1,362 @@
+"""PTX instructions and the C++ that each becomes, in the names of include/samebits/ptx.h."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+_TYPES = {
+    **{f"u{n}": f"uint{n}_t" for n in (8, 16, 32, 64)},
+    **{f"s{n}": f"int{n}_t" for n in (8, 16, 32, 64)},
+    **{f"b{n}": f"uint{n}_t" for n in (8, 16, 32, 64)},
+    "f32": "float",
+    "f64": "double",
+    "f16": "__half",
+    "bf16": "__nv_bfloat16",
+    "f16x2": "__half2",
+    "bf16x2": "__nv_bfloat162",
+    "pred": "bool",
+    **{name: name for name in ("tf32", "e4m3x2", "e5m2x2")},  # structs of ptx.h
+}
+_ROUNDS = {"rn": "nearest", "rz": "zero", "rm": "down", "rp": "up", "rna": "nearest"}
+_ROUNDS |= {name + "i": way for name, way in _ROUNDS.items() if name != "rna"}
+_SPECIAL = {
+    **{f"tid.{axis}": f"threadIdx.{axis}" for axis in "xyz"},
+    **{f"ntid.{axis}": f"blockDim.{axis}" for axis in "xyz"},
+    **{f"ctaid.{axis}": f"blockIdx.{axis}" for axis in "xyz"},
+    **{f"nctaid.{axis}": f"gridDim.{axis}" for axis in "xyz"},
+    "laneid": "::samebits::lane()",
+    "warpid": "(::samebits::self()->linear / 32)",
+    "nwarpid": "32u",
+    "smid": "0u",
+    "nsmid": "1u",
+    "lanemask_eq": "(1u << ::samebits::lane())",
+    "lanemask_lt": "((1u << ::samebits::lane()) - 1)",
+    "lanemask_le": "((2u << ::samebits::lane()) - 1)",
+    "lanemask_gt": "~((2u << ::samebits::lane()) - 1)",
+    "lanemask_ge": "~((1u << ::samebits::lane()) - 1)",
+    "clock": "unsigned(samebits_clock())",
+    "clock64": "samebits_clock()",
+    "globaltimer": "samebits_clock()",
+    "clock_hi": "unsigned(samebits_clock() >> 32)",
+}
+
+
+class Unknown(Exception):
+    """An instruction or operand that is not in the table; the text says which."""
+
+
+class Block:
+    """One asm statement: names of its registers and the statements so far."""
+
+    def __init__(self) -> None:
+        self.registers: set[str] = set()
+        self.lines: list[str] = []
+
+    def value(self, operand: str) -> str:
+        """C++ for an operand's bits."""
+        operand = operand.strip()
+        if match := re.fullmatch(r"%(\d+)", operand):
+            return f"p{match[1]}"
+        if match := re.fullmatch(r"0[fF]([0-9a-fA-F]{8})", operand):
+            return f"0x{match[1]}ull"
+        if match := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", operand):
+            return f"0x{match[1]}ull"
+        if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", operand):
+            return f"(unsigned long long)({operand.rstrip('U')}ll)" if "0x" not in operand.lower() else f"{operand.rstrip('U')}ull"
+        if re.fullmatch(r"-?\d+\.\d*", operand):
+            return f"to_bits({operand}f)"
+        if operand.startswith("%%") and operand[2:] in _SPECIAL:
+            return f"(unsigned long long)({_SPECIAL[operand[2:]]})"
+        name = operand.lstrip("%")
+        if name in self.registers:
+            return f"r_{name}"
+        if operand.startswith("!") and operand[1:].lstrip("%") in self.registers:
+            return f"!r_{operand[1:].lstrip('%')}"
+        if name in _SPECIAL:
+            return f"(unsigned long long)({_SPECIAL[name]})"
+        raise Unknown(f"operand {operand!r}")
+
+    def typed(self, operand: str, kind: str) -> str:
+        return f"as<{cpp(kind)}>({self.value(operand)})"
+
+    def store(self, operand: str, value: str) -> None:
+        if operand.strip() in ("_", "%_"):
+            return
+        self.lines.append(f"{self.value(operand)} = bits({value});")
+
+    def address(self, operand: str, space: str) -> str:
+        inside = operand.strip()
+        if not (inside.startswith("[") and inside.endswith("]")):
+            raise Unknown(f"address {operand!r}")
+        base, _, offset = inside[1:-1].partition("+")
+        pointer = self.value(base)
+        text = f"{pointer} + ({offset.strip() or 0})"
+        return f"shared_at({text})" if space == "shared" else f"reinterpret_cast<char*>({text})"
+
+
+def cpp(kind: str) -> str:
+    """The C++ type of a PTX type."""
+    if kind not in _TYPES:
+        raise Unknown(f"type .{kind}")
+    return _TYPES[kind]
+
+
+def _round(mods: list[str]) -> str:
+    return next((f"Round::{_ROUNDS[m]}" for m in mods if m in _ROUNDS), "Round::nearest")
+
+
+def _elementwise(name: str) -> Callable[[Block, list[str], list[str]], None]:
+    def make(block: Block, mods: list[str], ops: list[str]) -> None:
+        kind = mods[-1]
+        arguments = ", ".join(block.typed(op, kind) for op in ops[1:])
+        flags = f"{_round(mods)}, {str('ftz' in mods).lower()}, {str('sat' in mods).lower()}"
+        block.store(ops[0], f"{name}({arguments}, Mode{{{flags}}})")
+
+    return make
+
+
+def _mul(block: Block, mods: list[str], ops: list[str]) -> None:
+    kind = mods[-1]
+    how = next((m for m in mods if m in ("lo", "hi", "wide")), "")
+    if not how:
+        _elementwise("mul")(block, mods, ops)
+    else:
+        block.store(ops[0], f"mul_{how}({block.typed(ops[1], kind)}, {block.typed(ops[2], kind)})")
+
+
+def _mad(block: Block, mods: list[str], ops: list[str]) -> None:
+    kind = mods[-1]
+    how = next((m for m in mods if m in ("lo", "hi", "wide")), "")
+    if not how:
+        _elementwise("fma")(block, mods, ops)
+    else:
+        block.store(ops[0], f"mad_{how}({', '.join(block.typed(op, kind) for op in ops[1:3])}, {block.value(ops[3])})")
+
+
+def _shift(name: str) -> Callable[[Block, list[str], list[str]], None]:
+    def make(block: Block, mods: list[str], ops: list[str]) -> None:
+        block.store(ops[0], f"{name}({block.typed(ops[1], mods[-1])}, as<uint32_t>({block.value(ops[2])}))")
+
+    return make
+
+
+def _mixed(name: str, *kinds: str) -> Callable[[Block, list[str], list[str]], None]:
+    """A function of operands of fixed types; "T" stands for the instruction's own."""
+
+    def make(block: Block, mods: list[str], ops: list[str]) -> None:
+        arguments = [block.typed(op, mods[-1] if kind == "T" else kind) for op, kind in zip(ops[1:], kinds, strict=True)]
+        block.store(ops[0], f"{name}({', '.join(arguments)})")
+
+    return make
+
+
+def _mov(block: Block, mods: list[str], ops: list[str]) -> None:
+    wide = {"b64": "b32", "b32": "b16", "u32": "u16", "u64": "u32"}
+    if ops[0].strip().startswith("{") or ops[1].strip().startswith("{"):
+        part = wide[mods[-1]]
+        shift = int(part[1:])
+        if ops[0].strip().startswith("{"):
+            for i, op in enumerate(_vector(ops[0])):
+                block.store(op, f"as<{cpp(part)}>({block.value(ops[1])} >> {i * shift})")
+        else:
+            parts = enumerate(_vector(ops[1]))
+            both = " | ".join(f"(unsigned long long)(as<{cpp(part)}>({block.value(op)})) << {i * shift}" for i, op in parts)
+            block.store(ops[0], f"as<{cpp(mods[-1])}>({both})")
+        return
+    block.store(ops[0], block.typed(ops[1], mods[-1]))
+
+
+def _vector(operand: str) -> list[str]:
+    return [part.strip() for part in operand.strip()[1:-1].split(",")] if operand.strip().startswith("{") else [operand]
+
+
+def _cvt(block: Block, mods: list[str], ops: list[str]) -> None:
+    kinds = [m for m in mods if m in _TYPES]
+    arguments = ", ".join(block.typed(op, kinds[1]) for op in ops[1:])
+    flags = f"{_round(mods)}, {str('ftz' in mods).lower()}, {str('sat' in mods or 'satfinite' in mods).lower()}"
+    relu = ", relu" if "relu" in mods else ""
+    block.store(ops[0], f"convert<{cpp(kinds[0])}>({arguments}, Mode{{{flags}}}{relu})")
+
+
+def _setp(block: Block, mods: list[str], ops: list[str]) -> None:
+    symbol = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+    if mods[0] not in symbol or len(mods) > 2 + ("ftz" in mods):
+        raise Unknown("setp." + ".".join(mods))
+    test = f"{block.typed(ops[1], mods[-1])} {symbol[mods[0]]} {block.typed(ops[2], mods[-1])}"
+    for i, target in enumerate(ops[0].split("|")):
+        block.store(target, f"(unsigned long long)({'!' * i}({test}))")
+
+
+def _selp(block: Block, mods: list[str], ops: list[str]) -> None:
+    block.store(ops[0], f"({block.value(ops[3])}) ? {block.typed(ops[1], mods[-1])} : {block.typed(ops[2], mods[-1])}")
+
+
+def _space(mods: list[str]) -> str:
+    return "shared" if any(m.split("::")[0] == "shared" for m in mods) else "global"
+
+
+def _ld(block: Block, mods: list[str], ops: list[str]) -> None:
+    kind, count = mods[-1], next((int(m[1:]) for m in mods if m in ("v2", "v4", "v8")), 1)
+    qualifier = "volatile_load" if any(m in ("volatile", "relaxed", "acquire") for m in mods) else "load"
+    block.lines.append(f"auto loaded{len(block.lines)} = {qualifier}<{cpp(kind)}, {count}>({block.address(ops[1], _space(mods))});")
+    name = f"loaded{len(block.lines) - 1}"
+    for i, target in enumerate(_vector(ops[0])):
+        block.store(target, f"{name}.v[{i}]")
+    if "acquire" in mods:
+        block.lines.append("__threadfence();")
+
+
+def _st(block: Block, mods: list[str], ops: list[str]) -> None:
+    kind, values = mods[-1], _vector(ops[1])
+    qualifier = "volatile_store" if any(m in ("volatile", "relaxed", "release") for m in mods) else "store"
+    if "release" in mods:
+        block.lines.append("__threadfence();")
+    items = ", ".join(block.typed(op, kind) for op in values)
+    shape = f"<{cpp(kind)}, {len(values)}>"
+    block.lines.append(f"{qualifier}{shape}({block.address(ops[0], _space(mods))}, Vector{shape}{{{{{items}}}}});")
+
+
+def _atom(block: Block, mods: list[str], ops: list[str], result: bool = True) -> None:
+    names = {"add": "atomicAdd", "min": "atomicMin", "max": "atomicMax", "exch": "atomicExch", "and": "atomicAnd", "or": "atomicOr",
+             "xor": "atomicXor", "inc": "atomicInc", "dec": "atomicDec", "cas": "atomicCAS"}  # fmt: skip
+    name = next((names[m] for m in mods if m in names), None)
+    kind = {"u64": "unsigned long long", "b64": "unsigned long long", "s64": "long long"}.get(mods[-1], _TYPES.get(mods[-1], ""))
+    if name is None or not kind:
+        raise Unknown("atom." + ".".join(mods))
+    fence = any(m in ("acq_rel", "release", "acquire") for m in mods)
+    target, *rest = ops if result else ["_", *ops]
+    pointer = f"reinterpret_cast<{kind}*>({block.address(rest[0], _space(mods))})"
+    arguments = ", ".join(f"as<{kind}>({block.value(op)})" for op in rest[1:])
+    block.lines += ["__threadfence();"] if fence else []
+    if result:
+        block.store(target, f"{name}({pointer}, {arguments})")
+    else:
+        block.lines.append(f"{name}({pointer}, {arguments});")
+    block.lines += ["__threadfence();"] if fence else []
+
+
+def _shfl(block: Block, mods: list[str], ops: list[str]) -> None:
+    if mods[0] != "sync" or mods[1] not in ("up", "down", "bfly", "idx"):
+        raise Unknown("shfl." + ".".join(mods))
+    target, _, predicate = ops[0].partition("|")
+    values = ", ".join(f"as<uint32_t>({block.value(op)})" for op in ops[1:5])
+    block.lines.append(f"bool in{len(block.lines)} = false;")
+    flag = f"in{len(block.lines) - 1}"
+    block.store(target, f"shuffle_{mods[1]}({values}, {flag})")
+    if predicate:
+        block.store(predicate, f"(unsigned long long){flag}")
+
+
+def _vote(block: Block, mods: list[str], ops: list[str]) -> None:
+    name = {"ballot": "__ballot_sync", "any": "__any_sync", "all": "__all_sync"}.get(mods[1] if mods[0] == "sync" else "")
+    if name is None:
+        raise Unknown("vote." + ".".join(mods))
+    block.store(ops[0], f"(unsigned long long)(unsigned){name}(as<uint32_t>({block.value(ops[2])}), ({block.value(ops[1])}) != 0)")
+
+
+def _bar(block: Block, mods: list[str], ops: list[str]) -> None:
+    if mods[:2] == ["warp", "sync"]:
+        block.lines.append(f"__syncwarp(as<uint32_t>({block.value(ops[0])}));")
+    elif "sync" in mods and (not ops or ops == [""] or ops[0].strip() == "0") and len(ops) < 2:
+        block.lines.append("__syncthreads();")
+    else:
+        raise Unknown("bar." + ".".join(mods) + " of a named barrier")
+
+
+def _fence(block: Block, mods: list[str], ops: list[str]) -> None:
+    block.lines.append("__threadfence_block();" if "cta" in mods else "__threadfence();")
+
+
+def _cp(block: Block, mods: list[str], ops: list[str]) -> None:
+    if mods[:2] == ["async", "commit_group"]:
+        block.lines.append("::samebits::async_commit();")
+    elif mods[:2] == ["async", "wait_group"]:
+        block.lines.append(f"::samebits::async_wait(unsigned({block.value(ops[0])}));")
+    elif mods[:2] == ["async", "wait_all"]:
+        block.lines.append("::samebits::async_wait_all();")
+    elif mods[0] == "async" and mods[1] in ("ca", "cg") and "bulk" not in mods:
+        size = block.value(ops[2])
+        source = block.value(ops[3]) if len(ops) > 3 else size
+        addresses = f"{block.address(ops[0], 'shared')}, {block.address(ops[1], 'global')}"
+        block.lines.append(f"::samebits::async_copy({addresses}, {size}, {source});")
+    else:
+        raise Unknown("cp." + ".".join(mods))
+
+
+def _cvta(block: Block, mods: list[str], ops: list[str]) -> None:
+    to = "to" in mods
+    if _space(mods) == "shared":
+        value = block.value(ops[1])
+        text = f"__cvta_generic_to_shared(reinterpret_cast<void*>({value}))" if to else f"reinterpret_cast<uintptr_t>(shared_at({value}))"
+        block.store(ops[0], f"(unsigned long long)({text})")
+    else:
+        block.store(ops[0], block.value(ops[1]))
+
+
+def _mma(block: Block, mods: list[str], ops: list[str]) -> None:
+    shape = next((m for m in mods if re.fullmatch(r"m\d+n\d+k\d+", m)), "")
+    kinds = [m for m in mods if m in _TYPES]
+    if "sync" not in mods or shape not in ("m16n8k16", "m16n8k8") or mods.count("row") != 1 or mods.count("col") != 1 or len(kinds) != 4:
+        raise Unknown("mma." + ".".join(mods))
+    if kinds[0] != "f32" or kinds[3] != "f32" or kinds[1] not in ("f16", "bf16", "tf32") or kinds[1] != kinds[2]:
+        raise Unknown("mma." + ".".join(mods))
+    k = int(shape.split("k")[1])
+    a, b, c = ([f"as<uint32_t>({block.value(op)})" for op in _vector(ops[i])] for i in (1, 2, 3))
+    block.lines.append(f"uint32_t a[] = {{{', '.join(a)}}}, b[] = {{{', '.join(b)}}}, c[] = {{{', '.join(c)}}};")
+    block.lines.append(f"mma_m16n8<{cpp(kinds[1])}, {k}>(a, b, c);")
+    for i, op in enumerate(_vector(ops[0])):
+        block.store(op, f"c[{i}]")
+
+
+def _ldmatrix(block: Block, mods: list[str], ops: list[str]) -> None:
+    count = next((int(m[1:]) for m in mods if m in ("x1", "x2", "x4")), 0)
+    if not count or "m8n8" not in mods or mods[-1] != "b16":
+        raise Unknown("ldmatrix." + ".".join(mods))
+    block.lines.append(f"uint32_t matrix[{count}];")
+    block.lines.append(f"load_matrix<{count}, {str('trans' in mods).lower()}>({block.address(ops[1], 'shared')}, matrix);")
+    for i, op in enumerate(_vector(ops[0])):
+        block.store(op, f"matrix[{i}]")
+
+
+TABLE: dict[str, Callable[[Block, list[str], list[str]], None]] = {
+    **{name: _elementwise(name) for name in ("add", "sub", "min", "max", "fma", "div", "rem", "sqrt", "rcp", "abs", "neg", "copysign")},
+    **{name: _elementwise(name) for name in ("ex2", "lg2", "rsqrt", "sin", "cos", "tanh")},
+    "and": _elementwise("and_"), "or": _elementwise("or_"), "xor": _elementwise("xor_"), "not": _elementwise("not_"),
+    "mul": _mul,
+    "mul24": _mul,
+    "mad": _mad,
+    "shl": _shift("shl"),
+    "shr": _shift("shr"),
+    "popc": _mixed("popc", "T"),
+    "clz": _mixed("clz", "T"),
+    "brev": _mixed("brev", "T"),
+    "bfind": _mixed("bfind", "T"),
+    "bfe": _mixed("bfe", "T", "u32", "u32"),
+    "bfi": _mixed("bfi", "T", "T", "u32", "u32"),
+    "prmt": _mixed("__byte_perm", "b32", "b32", "b32"),
+    "lop3": _mixed("lop3", "b32", "b32", "b32", "b32"),
+    "mov": _mov,
+    "cvt": _cvt,
+    "setp": _setp,
+    "selp": _selp,
+    "ld": _ld,
+    "ldu": _ld,
+    "st": _st,
+    "atom": _atom,
+    "red": lambda block, mods, ops: _atom(block, mods, ops, result=False),
+    "shfl": _shfl,
+    "vote": _vote,
+    "activemask": lambda block, mods, ops: block.store(ops[0], "__activemask()"),
+    "bar": _bar,
+    "barrier": _bar,
+    "membar": _fence,
+    "fence": _fence,
+    "cp": _cp,
+    "cvta": _cvta,
+    "mma": _mma,
+    "ldmatrix": _ldmatrix,
+    "trap": lambda block, mods, ops: block.lines.append("__trap();"),
+    "prefetch": lambda block, mods, ops: None,
+    "nanosleep": lambda block, mods, ops: block.lines.append("__nanosleep(0);"),
+}

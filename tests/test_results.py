@@ -1,0 +1,26 @@
+"""The README's figures are those of a committed result file, rendered by the benchmark itself."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from tools import bench
+from tools.cases import ROOT
+
+
+def test_the_readme_shows_a_committed_result_file() -> None:
+    text = (ROOT / "README.md").read_text()
+    named = re.search(r"bench --render (results/\S+\.json)`", text)
+    assert named, "the README names no result file"
+    shown = text.partition("<!-- results -->\n")[2].partition("<!-- end of results -->")[0]
+    assert shown == bench.render(json.loads((ROOT / named[1]).read_text()))
+
+
+def test_result_files_say_where_they_come_from() -> None:
+    files = sorted((ROOT / "results").glob("*.json"))
+    assert files
+    for file in files:
+        data = json.loads(file.read_text())
+        assert {"machine", "date", "versions", "copy_gbs", "read_gbs", "rows"} <= set(data)
+        assert all({"kernel", "cell", "dtype", "us", "gbs", "share", "peers"} <= set(row) for row in data["rows"])

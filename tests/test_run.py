@@ -1,0 +1,98 @@
+"""The command `samebits run`: arguments, exit codes, orders, limits, and where it says that something went wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.host_programs import PROGRAMS
+from tools.__main__ import main
+
+WHOLE = str(PROGRAMS / "whole.cu")
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> list[str]:
+    (tmp_path / "whole.h").write_text("#define FROM_HEADER 5\n")
+    return ["-I", str(tmp_path), "-D", "ANSWER=42"]
+
+
+def test_arguments_defines_and_include_folders(options: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", WHOLE, *options, "a", "--other", "--", "--check"]) == 0
+    assert capfd.readouterr().out == "4 --other --check\n"
+    assert main(["run", *options, WHOLE, "--", "d"]) == 0
+    assert capfd.readouterr().out.splitlines()[-1] == "42 5"
+    assert main(["run", *options, WHOLE, "e"]) == 7
+
+
+def test_architecture(options: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", WHOLE, *options, "--arch", "sm_80", "p"]) == 0
+    assert capfd.readouterr().out == "8.0 166912\n"
+
+
+def test_orders(options: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", WHOLE, *options, "--order", "forward", "o"]) == 0
+    assert main(["run", WHOLE, *options, "--order", "reverse", "o"]) == 0
+    assert main(["run", WHOLE, *options, "--order", "sideways", "o"]) == 2
+    assert "sideways" in capfd.readouterr().err
+
+
+def test_reports_are_printed_and_written(options: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    found = tmp_path / "reports.json"
+    assert main(["run", WHOLE, *options, "--check", "--json", str(found), "r"]) == 1
+    report = json.loads(found.read_text())[0]
+    assert set(report) == {"kind", "kernel", "block", "thread", "file", "line", "other", "message"}
+    assert (report["kind"], report["kernel"], report["line"], report["other"]["line"]) == ("global race", "racing", 14, 14)
+    assert "p (4 bytes)" in report["message"]
+    assert "whole.cu:14: global race in racing" in capfd.readouterr().err
+    assert main(["run", WHOLE, *options, "--check", "--order", "3", "r"]) == 1
+    assert "shuffle:0 fails" in capfd.readouterr().err
+    assert main(["run", WHOLE, *options, "--check", "--json", str(found), "x"]) == 1
+    kinds = [(report["kind"], report["line"]) for report in json.loads(found.read_text())]
+    assert kinds == [("out of bounds", 34), ("invalid free", 34)]
+    assert main(["run", WHOLE, *options, "--check", "--json", str(found), "l"]) == 1
+    assert [(report["kind"], report["line"]) for report in json.loads(found.read_text())] == [("launch", 29)]
+    assert main(["run", WHOLE, *options, "--check", "m"]) == 0
+    assert main(["run", WHOLE, *options, "--check", "--leaks", "--json", str(found), "m"]) == 1
+    assert [report["kind"] for report in json.loads(found.read_text())] == ["unfreed memory"]
+
+
+def test_crashes_and_endless_loops_name_their_line(options: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", WHOLE, *options, "w"]) == 0  # the program goes on, as it would
+    assert "whole.cu:12" in (text := capfd.readouterr().err), text
+    assert main(["run", WHOLE, *options, "--check", "w"]) == 1
+    assert "whole.cu:12: out of bounds in wild" in (text := capfd.readouterr().err), text
+    assert main(["run", WHOLE, *options, "h"]) == 128 + 11
+    assert "whole.cu:28: Segmentation fault" in (text := capfd.readouterr().err), text
+    for check in ([], ["--check"]):
+        assert main(["run", WHOLE, *options, *check, "--timeout", "0.5", "s"]) == 124
+        assert "whole.cu:9" in (text := capfd.readouterr().err), text
+
+
+def test_what_cannot_be_built_or_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "a.cu"
+    source.write_text('int main() {\n  asm("wgmma.fence;");\n}\n')
+    assert main(["run", str(source)]) == 2
+    assert "a.cu:2: inline asm: wgmma.fence is not modelled" in capfd.readouterr().err
+    source.write_text("int main() {\n  undeclared();\n}\n")
+    assert main(["run", str(source)]) == 2
+    assert "a.cu:2" in capfd.readouterr().err
+    assert main(["run", str(tmp_path / "none.cu")]) == 2
+    assert "none.cu" in capfd.readouterr().err
+
+
+def test_trace_of_known_patterns(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "trace.json"
+    assert main(["run", str(PROGRAMS / "patterns.cu"), "--trace", str(out)]) == 0
+    assert "patterns.cu:12" in capfd.readouterr().err
+    rows = {row["line"]: row for row in json.loads(out.read_text())}
+    assert {line: (rows[line]["requests"], rows[line]["sectors_per_request"]) for line in (7, 8, 9, 14)} == {
+        7: (2, 4), 8: (2, 32), 9: (2, 1), 14: (2, 4),
+    }  # fmt: skip
+    assert [rows[line]["efficiency"] for line in (7, 8, 9)] == [1, 0.125, 4]
+    assert {line: (rows[line]["requests"], rows[line]["conflicts"]) for line in (10, 12, 13)} == {10: (66, 0), 12: (2, 62), 13: (2, 0)}
+    assert rows[7]["arrays"] == {"x": 256}
+    assert rows[10]["arrays"] == {"s": 66 * 128}
+    assert (rows[14]["access"], rows[7]["access"]) == ("write", "read")

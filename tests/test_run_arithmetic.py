@@ -1,0 +1,165 @@
+"""Small floats, rounding directions and inline PTX of the emulator, against NumPy, ml_dtypes and exact rationals."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.host_programs import at, load, text
+from tests.test_host_emulator import operands
+
+DTYPES = {0: np.float16, 1: ml_dtypes.bfloat16, 2: ml_dtypes.float8_e4m3fn, 3: ml_dtypes.float8_e5m2}
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    return array.view(np.uint8 if array.dtype.itemsize == 1 else np.uint16).astype(np.uint16)
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_every_small_float_widens_exactly(kind: int) -> None:
+    library, dtype = load("small_floats"), np.dtype(DTYPES[kind])
+    count = 1 << (8 * dtype.itemsize)
+    patterns, out = np.arange(count, dtype=np.uint16), np.zeros(count, np.float32)
+    assert library.run_widen(kind, at(patterns), at(out), count) == 0, text(library)
+    want = patterns.astype(np.uint8 if dtype.itemsize == 1 else np.uint16).view(dtype).astype(np.float32)
+    number = ~np.isnan(want)
+    assert (np.isnan(out) == ~number).all()
+    assert out[number].tobytes() == want[number].tobytes()
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_floats_narrow_to_nearest(kind: int) -> None:
+    """Every value of the small format, what lies in the middle between neighbours and next to that, and random bits."""
+    library, dtype = load("small_floats"), np.dtype(DTYPES[kind])
+    count = 1 << (8 * dtype.itemsize)
+    values = np.arange(count).astype(np.uint8 if dtype.itemsize == 1 else np.uint16).view(dtype).astype(np.float32)
+    values = np.sort(values[np.isfinite(values)])
+    middle = values[:-1] / 2 + values[1:] / 2
+    near = [np.nextafter(middle, np.float32(side)) for side in (-np.inf, np.inf)]
+    x = np.concatenate([values, middle, *near, operands()[0]]).astype(np.float32)
+    out = np.zeros(x.size, np.uint16)
+    assert library.run_narrow(kind, at(x), at(out), x.size) == 0, text(library)
+    with np.errstate(over="ignore", invalid="ignore"):
+        want = x.astype(dtype)
+    number = ~np.isnan(want.astype(np.float32))
+    assert out[number].tobytes() == _bits(want)[number].tobytes()
+    assert np.isnan(out[~number].astype(np.uint8 if dtype.itemsize == 1 else np.uint16).view(dtype).astype(np.float32)).all()
+
+
+def test_narrowing_has_directions_and_fp8_saturates() -> None:
+    library = load("small_floats")
+    x = np.concatenate([operands()[1], operands()[2], np.linspace(-3, 3, 4001, dtype=np.float32)])
+    x = x[~np.isnan(x)]
+    found = {}
+    for kind in (0, 4, 5, 6, 7):
+        found[kind] = np.zeros(x.size, np.uint16)
+        assert library.run_narrow(kind, at(x), at(found[kind]), x.size) == 0, text(library)
+    zero, up, down = (found[kind].view(np.float16).astype(np.float32) for kind in (4, 5, 6))
+    assert (down <= x).all()
+    assert (x <= up).all()
+    assert (np.abs(zero) <= np.abs(x)).all()
+    finite = np.isfinite(up) & np.isfinite(down)
+    exact = up == down
+    assert (zero[finite] == np.where(x > 0, down, up)[finite]).all()
+    below, above = (found[kind].view(np.float16)[finite & ~exact] for kind in (6, 5))
+    assert (np.nextafter(below, np.float16(np.inf)) == above).all()
+    assert (found[7][x >= 464] == 0x7E).all()
+    assert (found[7][x <= -464] == 0xFE).all()
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_arithmetic_of_small_floats_is_rounded_once(kind: int) -> None:
+    library, dtype = load("small_floats"), np.dtype(DTYPES[kind])
+    rng = np.random.default_rng(kind)
+    a, b = (rng.integers(0, 1 << 16, 60000, dtype=np.uint16) for _ in "ab")
+    b[:30000] = (a[:30000] & 0xFC00) ^ (b[:30000] & 0x83FF)  # near each other
+    n = a.size
+    out = np.zeros((5, n), np.uint16)
+    assert library.run_operations(kind, at(a), at(b), at(out), n) == 0, text(library)
+    x, y = (v.view(dtype).astype(np.float64) for v in (a, b))
+    with np.errstate(all="ignore"):
+        want = [x + y, x - y, x * y, x / y]
+        for i, exact in enumerate(want):  # double holds sums and products of these exactly, or far more bits than twice theirs
+            narrow = exact.astype(np.float32) if i != 3 else x.astype(np.float32) / y.astype(np.float32)
+            rounded = narrow.astype(dtype)
+            number = ~np.isnan(rounded.astype(np.float32))
+            assert out[i][number].tobytes() == rounded.view(np.uint16)[number].tobytes(), i
+    got = out[4].view(dtype)
+    rows = [i for i in range(0, n, 23) if np.isfinite(x[i]) and np.isfinite(y[i]) and np.isfinite(float(got[i]))]
+    for i in rows:
+        exact, value = Fraction(x[i]) * Fraction(y[i]) + Fraction(x[i]), Fraction(float(got[i]))
+        for step in (-1, 1):
+            other = got[i : i + 1].view(np.uint16) + np.uint16(step & 0xFFFF)
+            neighbour = float(other.view(dtype)[0])
+            if np.isfinite(neighbour):
+                assert abs(value - exact) <= abs(Fraction(neighbour) - exact), (x[i], y[i], float(got[i]))
+
+
+def test_rounding_directions_are_exact() -> None:
+    library = load("small_floats")
+    rng = np.random.default_rng(3)
+    rows = operands()[:, rng.integers(0, operands().shape[1], 4000)]
+    a, b, c = (np.ascontiguousarray(row) for row in rows)
+    n = a.size
+    out = np.zeros((4, 4, n), np.float32)
+    assert library.run_rounded(at(a), at(b), at(c), at(out), n) == 0, text(library)
+    most = Fraction(np.finfo(np.float32).max.item())
+    for i in range(n):
+        x, y, z = float(a[i]), float(b[i]), float(c[i])
+        if not (np.isfinite(x) and np.isfinite(y) and np.isfinite(z)) or y == 0:
+            continue
+        fx, fy, fz = Fraction(x), Fraction(y), Fraction(z)
+        for op, exact in enumerate((fx + fy, fx * fy, fx / fy, fx * fy + fz)):
+            if abs(exact) > most:
+                continue
+            nearest, zero, down, up = (float(v) for v in out[:, op, i])
+            assert Fraction(down) <= exact <= Fraction(up), (op, x, y, z)
+            assert Fraction(zero) == (Fraction(down) if exact > 0 else Fraction(up)), (op, x, y, z)
+            assert nearest in (down, up), (op, x, y, z)
+            if down != up:
+                assert np.nextafter(np.float32(down), np.float32(np.inf)) == np.float32(up), (op, x, y, z)
+                assert abs(Fraction(nearest) - exact) <= abs(Fraction(down) + Fraction(up) - Fraction(nearest) - exact)
+
+
+def test_inline_ptx() -> None:
+    library = load("ptx")
+    rng = np.random.default_rng(5)
+    x, y = (rng.integers(0, 1 << 32, 32, dtype=np.uint32) for _ in "xy")
+    f = (rng.standard_normal(32) * 1000).astype(np.float32)
+    out = np.zeros((28, 32), np.uint64)
+    assert library.run(at(x), at(y), at(f), at(out)) == 0, text(library)
+    a, b, g, h = x.astype(np.uint64), y.astype(np.uint64), f, f[::-1].copy()
+    sa, sb = x.view(np.int32).astype(np.int64), y.view(np.int32).astype(np.int64)
+    shift = b & np.uint64(63)
+    low = np.uint64(0xFFFFFFFF)
+    wide = g.astype(np.float64) * h.astype(np.float64)
+    toward_zero = wide.astype(np.float32)
+    over = np.abs(toward_zero.astype(np.float64)) > np.abs(wide)
+    toward_zero[over] = np.nextafter(toward_zero[over], np.float32(0))
+    mask = np.uint64(0xFFF << 8)
+    c = np.uint64(0x0F0F0F0F)
+    less = a < b
+    lanes = np.arange(32)
+    bf = lambda v: v.astype(ml_dtypes.bfloat16).view(np.uint16).astype(np.uint64)  # noqa: E731
+    half = g.astype(np.float16).view(np.uint16).astype(np.uint64)
+    word = np.uint64
+    least = np.minimum(shift, word(31))
+    odd = [(v >> word(8)) & word(0xFF) | (v >> word(24)) << word(8) for v in (a, b)]
+    want = [
+        (a + b) & low, (a - b) & low, (a * b) >> word(32), (a * b + word(7)) & low, (sa * sb).view(np.uint64), a & b,
+        np.where(shift > 31, word(0), (a << least) & low), (sa >> least.astype(np.int64)).astype(np.uint64) & low,
+        (a >> word(5)) & word(0x1FF), (b & ~mask) | ((a << word(8)) & mask),
+        odd[0] | odd[1] << word(16),
+        (a & b) | (~a & c & low), np.array([bin(int(v)).count("1") for v in a], np.uint64), np.maximum(sa, sb).astype(np.uint64) & low,
+        (wide + g.astype(np.float64)).astype(np.float32).view(np.uint32).astype(np.uint64), toward_zero.view(np.uint32).astype(np.uint64),
+        np.trunc(g).astype(np.int64).astype(np.uint64) & low, sa.astype(np.float32).view(np.uint32).astype(np.uint64), a & word(0xFF),
+        half | half << word(16), bf(h) | bf(g) << word(16), np.where(less, a, (b + word(1)) & low),
+        a[np.where(lanes + 3 < 32, lanes + 3, lanes)], a[(lanes & 0x18) | 5], a | b << word(32), a,
+        np.full(32, sum(int(v & word(1)) << i for i, v in enumerate(a)), np.uint64), lanes.astype(np.uint64),
+    ]  # fmt: skip
+    assert len(want) == len(out)
+    for i, expected in enumerate(want):
+        assert out[i].tolist() == expected.tolist(), i
