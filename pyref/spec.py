@@ -81,9 +81,12 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The declaration of a kernel. ``derived`` axes are functions of what the arguments have bound; ``constants`` maps a macro of the CUDA
-    source to the axis or dtype symbol whose value it takes; ``sizes`` gives the axes that no argument of a call has bound (those of a workspace
-    that is to be allocated); ``checks`` look at shapes alone, ``values`` reads arrays (``checked=True``)."""
+    """The declaration of a kernel.
+
+    ``derived`` axes are functions of what the arguments have bound; ``sizes`` gives the axes that no argument of a call has bound (those of
+    a workspace that is to be allocated). ``constants`` maps a macro of the CUDA source to the axis or dtype symbol whose value it takes.
+    ``checks`` look at shapes alone, ``values`` read arrays (``checked=True``).
+    """
 
     stem: str
     does: str

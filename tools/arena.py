@@ -1,7 +1,8 @@
 """Memory for a case: every array lies in its own buffer between guard bands, with poison wherever no element of it is.
 
-Poison is the byte 0xFF: NaN in every float type, -1 in every integer. Outputs begin as a sentinel instead, so that an element nobody
-wrote is seen; in floats of two bytes and more it is a NaN too, so that a kernel that reads what nobody wrote is seen as well. Guards and gaps are compared after a run like everything else.
+Poison is the byte 0xFF: NaN in every float type, -1 in every integer. Outputs begin as a sentinel instead, so that an element that
+nobody wrote is seen; in floats of two bytes and more it is a NaN too, so that a kernel that reads such an element is seen as well.
+Guards and gaps are compared after a run like everything else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``samebits bench``: builds, checks bytes, then times. On a GPU against the peers that are importable; without one, the CPU legs.
 
 Method: inputs rotate so that L2 does not serve them, a CUDA graph is replayed, the median of seven; peers in the same run. Results are
-``results/<machine>-<date>.json``: {machine, date, versions, copy_gbs, read_gbs, rows: [{kernel, cell, dtype, us, spread, gbs, share, peers}]},
-``share`` being the part of the measured read rate (attention) or copy rate (copies).
+``results/<machine>-<date>.json``: {machine, date, versions, copy_gbs, read_gbs, rows: [{kernel, cell, dtype, us, spread, gbs, share,
+peers}]}, ``share`` being the part of the measured read rate (attention) or copy rate (copies).
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def gpu_rows(console: Console, read_gbs: float, copy_gbs: float) -> Iterable[dic
         ours, theirs, size = bench_inputs.copies(rows, width)
         spent, indexed = timing.graph_time(ours), timing.graph_time(theirs)
         gbs = size / spent.us * 1e-3
-        row = {"kernel": "store_kv", "cell": f"{rows:,} x {width:,}", "dtype": "bf16", "us": round(spent.us, 1), "spread": round(spent.spread, 1)}
-        yield {**row, "gbs": round(gbs), "share": round(gbs / copy_gbs, 3), "peers": {"torch indexing": round(indexed.us, 1)}}
+        row = {"kernel": "store_kv", "cell": f"{rows:,} x {width:,}", "dtype": "bf16", "us": round(spent.us, 1)}
+        yield {**row, "spread": round(spent.spread, 1), "gbs": round(gbs), "share": round(gbs / copy_gbs, 3), "peers": {"torch indexing": round(indexed.us, 1)}}
 
 
 def cpu_rows() -> Iterable[dict[str, Any]]:
@@ -93,7 +93,8 @@ def render(data: Mapping[str, Any]) -> str:
         if row["kernel"] in ATTENTION:
             by_cell.setdefault(row["cell"], {})[row["kernel"]] = row
     names = list(next(iter(by_cell.values()))["paged_decode"]["peers"]) if by_cell else []
-    lines = [f"{data['machine']}, {data['date']}, reading {data['read_gbs']:,.0f} GB/s, copying {data['copy_gbs']:,.0f} GB/s; microseconds.", ""]
+    rates = f"reading {data['read_gbs']:,.0f} GB/s, copying {data['copy_gbs']:,.0f} GB/s"
+    lines = [f"{data['machine']}, {data['date']}, {rates}; microseconds.", ""]
     lines += ["| heads, batch x tokens | paged_decode | GB/s | v1 | v2 | " + " | ".join(names) + " |", "|---" * (5 + len(names)) + "|"]
     for cell, rows in by_cell.items():
         main = rows["paged_decode"]
@@ -103,7 +104,8 @@ def render(data: Mapping[str, Any]) -> str:
     for row in data["rows"]:
         if row["kernel"] == "store_kv":
             other = row["peers"]["torch indexing"]
-            lines.append(f"\n`store_kv` {row['cell']}: {row['us']:,} us, {row['share']:.0%} of the copy rate; torch's indexing {other:,} us.")
+            ours = f"{row['us']:,} us, {row['share']:.0%} of the copy rate"
+            lines.append(f"\n`store_kv` {row['cell']}: {ours}; torch's indexing {other:,} us.")
     return "\n".join(lines) + "\n"
 
 
