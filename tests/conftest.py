@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,17 @@ def check_case(record_property: Callable[[str, object], None]) -> Callable[[str,
     return check
 
 
+def without_simulator(path: Path) -> str | None:
+    """Why a test file about the simulator cannot be run on this machine; None where it can, and for every other file."""
+    about = path.suffix == ".py" and path.name.startswith("test_") and "simt" in path.read_text()
+    return harness.missing().get("sim") if about else None
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leaves out the files about the simulator where it cannot run; the summary counts them."""
+    return True if collection_path.is_file() and without_simulator(collection_path) else None
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Counts cases a leg: a leg that did not run is counted as not run."""
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -40,6 +52,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, value in getattr(report, "user_properties", []) if report.when == "call" else []:
             if name == "leg":
                 counts[value[0]][value[1]] += 1
+    left_out = [path.name for path in sorted(Path(__file__).parent.glob("test_*.py")) if without_simulator(path)]
+    if left_out:
+        terminalreporter.line(f"not run: {', '.join(left_out)} ({harness.missing()['sim']})")
     if counts:
         terminalreporter.section("cases a leg")
     for leg, outcomes in counts.items():

@@ -22,6 +22,12 @@ def fading_tiles(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, len
     dots(q, k, step[t // 128 % 9])
 
 
+def uneven_tiles(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length: np.ndarray) -> None:
+    """Maxima rise and fall from tile to tile and rise in all, so that every step of a walk has weights of its own."""
+    tile = t // 128
+    dots(q, k, (tile * 7 % 23 * 1.5 + tile * 0.5 - t % 5).astype(np.float32))
+
+
 def minus_zero_sums(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length: np.ndarray) -> None:
     """In every tile one token weighs 1 and has V of -0; the others' products are negative and underflow: a is -0 or the least number."""
     dots(q, k, np.where(t % 128 == 0, 0, -85).astype(np.float32))
@@ -37,5 +43,6 @@ SPECIAL: dict[str, Special] = {
     "nan-in-second-span": one_key(lambda t: t == 600, np.nan),
     "infinite-v-in-faded-tiles": faded_infinities,
     "fading-tiles": fading_tiles,
+    "uneven-tiles": uneven_tiles,
     "minus-zero-sums": minus_zero_sums,
 }
