@@ -1,6 +1,6 @@
 # make verify      every kernel on every leg of this machine, byte for byte   (k=STEM narrows it)
 # make test-cpu    all tests                                                  (k=EXPRESSION narrows it)
-# make test-gpu    on a CUDA machine: record and compare, then all tests
+# make test-gpu    on a CUDA machine: every case and the contract's functions on the GPU, compared and recorded   (k=STEM narrows it)
 # make compile-check  build the tested specialisations with nvcc and audit the PTX, no GPU needed   (k=STEM narrows it)
 # make exhaustive  the contract's functions over all 2^32 inputs
 # make bench       time the kernels; on a GPU against the peers that are installed
@@ -27,9 +27,8 @@ test-cpu: $(READY)
 	$(PY) -m pytest -n auto $(if $(k),-k "$(k)") tests
 
 test-gpu: $(READY)
-	$(PY) -m tools verify --require gpu --record $(k)
+	$(PY) -m tools verify --leg host --leg gpu --require gpu --record $(k)
 	$(PY) -m tools exhaustive --target gpu --record
-	$(PY) -m pytest -n auto $(if $(k),-k "$(k)") tests
 
 compile-check: $(READY) $(TOOLKIT)
 	$(PY) -m tools compile-check $(k)

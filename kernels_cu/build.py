@@ -128,8 +128,9 @@ def _texts(kernel: Kernel, constants: Mapping[str, str]) -> list[str]:
     return [kernel.stem, *files, kernel.layout_asserts(), *(f"{name}={value}" for name, value in sorted(constants.items()))]
 
 
-def host_library(kernel: Kernel, constants: Mapping[str, str]) -> Path:
-    """The kernel built by g++ or clang++ for the emulator. Raises BuildError with the compiler's text."""
+def host_library(kernel: Kernel, constants: Mapping[str, str], *, check: bool = False) -> Path:
+    """The kernel built by g++ or clang++ for the emulator, with ``check`` so that it sees every access. Raises BuildError with the
+    compiler's text."""
     from emu.host import build as host
 
     compiler = host.find_compiler()
@@ -139,11 +140,11 @@ def host_library(kernel: Kernel, constants: Mapping[str, str]) -> Path:
     def make(out: Path) -> None:
         options = {"defines": dict(constants), "include_dirs": [SOURCES], "footer": kernel.layout_asserts(), "runtime_dir": cache_folder()}
         try:
-            host.build(source(kernel.stem), out=out, **options)
+            host.build(source(kernel.stem), out=out, check=check, **options)
         except (host.BuildError, host.TranslationError) as error:
             raise BuildError(str(error)) from error
 
-    return cached([host.fingerprint(), *_texts(kernel, constants)], f"{kernel.stem}.so", make)
+    return cached([host.fingerprint(), f"check={check}", *_texts(kernel, constants)], f"{kernel.stem}.so", make)
 
 
 def nvcc_command(nvcc: str, constants: Mapping[str, str], *arguments: str) -> list[str]:

@@ -111,7 +111,8 @@ PATHS = [
     for t in FLOATS for layout in ("classic", "hnd") for name, why, rest in SCORES for split in (0, 1)
 ]  # fmt: skip
 EDGES = [
-    case("alibi-zero-slopes", "the path depends on the presence of slopes, not on their values", slopes="zero", scale=0.3),
+    case("alibi-zero-slopes", "the path depends on the presence of slopes, not on their values", slopes="zero"),
+    case("alibi-zero-slopes-scale", "the same where the two paths round in different places", slopes="zero", scale=0.3, lens=(17, 140)),
     case("alibi-steep", "old tokens weigh more; logits far apart", slopes="steep", lens=(100,)),
     case("alibi-group-of-5", "slopes of heads in two blocks of a kv head", "bf16", h=10, g=2, d=256, page=256, slopes="classic",
          lens=(140,)),
@@ -219,7 +220,8 @@ VALUES = [
     *corner("logits near 3e9", *(f"{t} huge" for t in FLOATS), splits=(0,), scale=1.0, lens=(35, 520)),
     *corner("the least weight times -2^-24", *(f"{t} least-weights" for t in FLOATS), splits=(1,), scale=1.0, lens=(70, 33)),
     *corner("sums of -0 in every tile", "f32 minus-zero-sums", scale=1.0, lens=(70, 300, 1100)),
-    *corner("maxima that rise and fall from tile to tile", "f16 uneven-tiles", "f32 uneven-tiles", splits=(0, 1, 2), scale=1.0, lens=(1500, 900)),
+    *corner("maxima that rise and fall from tile to tile", "f16 uneven-tiles", "f32 uneven-tiles", splits=(0, 1, 2), scale=1.0,
+            lens=(1500, 900)),
     *(case(f"f16-d8-{tokens}-uneven-tiles-split{split}", "more stored states than a warp has lanes, each with weights of its own", h=1, d=8,
            values="uneven-tiles", scale=1.0, lens=(tokens,), split=split) for tokens, split in ((5500, 0), (9000, 0), (17000, 1))),
     *corner("weights between tiles at the edge of what is not 0", "f16 fading-tiles", "f32 fading-tiles", scale=1.0, lens=(1100,)),

@@ -106,7 +106,10 @@ class Host:
         return None
 
     def run(self, call: Call, regions: Mapping[str, Region]) -> None:
-        library = build.load(build.host_library(call.kernel, call.constants()))
+        self.launch(build.load(build.host_library(call.kernel, call.constants())), call)
+
+    def launch(self, library: ctypes.CDLL, call: Call) -> None:
+        """Calls the kernel's C function over the call's arrays. Raises LegError with the emulator's text where it fails."""
         mode, _, seed = self.order.partition(":")
         library.samebits_set_order(_ORDERS.index(mode), ctypes.c_uint64(int(seed or 0)))
         params = call.params(lambda array: array.ctypes.data)
@@ -114,6 +117,28 @@ class Host:
         if code:
             library.samebits_last_error.restype = ctypes.c_char_p
             raise LegError(f"{self.name}: {call.kernel.stem}: error {code}: {library.samebits_last_error().decode()}")
+
+
+class HostCheck(Host):
+    """The host leg while the emulator watches every access: whatever it reports is an error."""
+
+    def __init__(self, order: str = "forward") -> None:
+        super().__init__(order)
+        self.name = "host-check"
+
+    def run(self, call: Call, regions: Mapping[str, Region]) -> None:
+        from emu.host import checks
+
+        library = build.load(build.host_library(call.kernel, call.constants(), check=True))
+        memory = {}
+        for name, array in call.arrays.items():
+            if array is not None:
+                low, high = np.lib.array_utils.byte_bounds(array)
+                memory[name] = checks.Memory(low, high - low)
+        with checks.watching(library, memory) as found:
+            self.launch(library, call)
+        if found:
+            raise LegError(f"{self.name}: {call.kernel.stem}:\n" + "\n".join(map(checks.describe, found)))
 
 
 class Gpu:
