@@ -85,7 +85,8 @@ class Kernel:
 
     ``derived`` axes are functions of what the arguments have bound; ``sizes`` gives the axes that no argument of a call has bound (those of
     a workspace that is to be allocated). ``constants`` maps a macro of the CUDA source to the axis or dtype symbol whose value it takes.
-    ``checks`` look at shapes alone, ``values`` read arrays (``checked=True``).
+    ``checks`` look at shapes alone, ``values`` read arrays (``checked=True``). ``spills``: the reason why registers of some specialisation
+    may spill; without one the compile check fails where they do.
     """
 
     stem: str
@@ -97,6 +98,7 @@ class Kernel:
     sizes: Mapping[str, Callable[[Call], int]] = field(default_factory=dict)
     checks: tuple[Callable[[Call], None], ...] = ()
     values: tuple[Callable[[Call], None], ...] = ()
+    spills: str = ""
     work: Callable[[Call], int] = lambda call: 0  # arithmetic steps, by which slow legs choose their cases
 
     @property

@@ -78,8 +78,9 @@ HEADS = [
 ]
 
 SCORES = [
-    *(case(f"{t}-alibi", "ALiBi over two partitions", t, h=2, scale=0.11, slopes="classic", lens=(530, 17)) for t in FLOATS),
-    case("alibi-zero-slopes", "the path goes by the presence of slopes, not by their values", "f32", scale=0.11, slopes="zero"),
+    *(case(f"{t}-alibi", "ALiBi over two partitions", t, h=2, slopes="classic", lens=(530, 17)) for t in FLOATS),
+    case("alibi-zero-slopes", "the path depends on the presence of slopes, not on their values", slopes="zero"),
+    case("alibi-zero-slopes-scale", "the same where scale times log2 e rounds: the two paths differ", "f32", scale=0.11, slopes="zero"),
     case("alibi-steep", "old tokens weigh more; logits far apart", h=4, slopes="steep", lens=(100,)),
     case("f32-alibi-d80", "an inexact product with the scale: a bias fused to it would show", "f32", d=80, slopes="classic", lens=(70,)),
     case("alibi-page8-d128", "ALiBi on another mapping", "bf16", d=128, page=8, slopes="classic", lens=(70,)),

@@ -58,7 +58,8 @@ def gpu_rows(console: Console, read_gbs: float, copy_gbs: float) -> Iterable[dic
         spent, indexed = timing.graph_time(ours), timing.graph_time(theirs)
         gbs = size / spent.us * 1e-3
         row = {"kernel": "store_kv", "cell": f"{rows:,} x {width:,}", "dtype": "bf16", "us": round(spent.us, 1)}
-        yield {**row, "spread": round(spent.spread, 1), "gbs": round(gbs), "share": round(gbs / copy_gbs, 3), "peers": {"torch indexing": round(indexed.us, 1)}}
+        others = {"torch indexing": round(indexed.us, 1)}
+        yield {**row, "spread": round(spent.spread, 1), "gbs": round(gbs), "share": round(gbs / copy_gbs, 3), "peers": others}
 
 
 def cpu_rows() -> Iterable[dict[str, Any]]:
