@@ -113,7 +113,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int u = 0; u < kLoads; ++u) {
         const int64_t row = first_row + threadIdx.x / kPieces + u * (kThreads / kPieces);
-        if (row < p.m && column < width) held[u] = whole ? sb::load_pack<kLoad>(from + row * row_stride) : sb::gather_pack<kLoad>(from + row * row_stride, 1);
+        if (row >= p.m || column >= width) continue;
+        const T* pack = from + row * row_stride;
+        held[u] = whole ? sb::load_pack<kLoad>(pack) : sb::gather_pack<kLoad>(pack, 1);
     }
     sb::Divisor by{};
     if constexpr (!std::is_same<C, T>::value) {

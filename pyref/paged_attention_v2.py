@@ -8,7 +8,7 @@ from pyref.spec import Call, Kernel, reference
 SPEC = Kernel(
     stem="paged_attention_v2",
     does="Decode attention of one query token a sequence over a paged KV cache, one block a head, sequence and 512 tokens.",
-    spills="ptxas keeps five specialisations at 64 or 72 registers by a rule of its own and spills one to seven of them; as measured on a GPU",
+    spills="ptxas keeps a few specialisations at 64 or 72 registers by a rule of its own and spills one to seven of them",
     args=classic_spec.arguments(workspace=True),
     dtypes=classic_spec.DTYPES,
     constants=classic_spec.CONSTANTS,

@@ -218,8 +218,8 @@ def test_the_machine_s_toolkit_comes_first_and_no_version_twice(monkeypatch: pyt
         return str(nvcc)
 
     machine, wheel = make("machine", "12.9.1"), make("lib/nvidia/cu13", "13.5.37")
-    make("lib/nvidia/cu14", "12.9.1")
-    monkeypatch.setattr(toolkit.sysconfig, "get_paths", lambda: {"purelib": str(tmp_path / "lib")})
+    other = make("lib/nvidia/cu14", "12.9.1")
+    monkeypatch.setattr(build, "wheel_nvccs", lambda: [wheel, other])
     monkeypatch.setattr(build, "find_nvcc", lambda: machine)
     arches = frozenset({"sm_90", "sm_100"})
     assert toolkit.toolkits() == [Toolkit(machine, "12.9.1", arches), Toolkit(wheel, "13.5.37", arches)]

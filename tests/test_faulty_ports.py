@@ -6,6 +6,7 @@ its faults along or fails here.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -166,7 +167,9 @@ def test_a_fault_is_reported_as_what_it_is(fault: Fault) -> None:
 def test_the_ports_without_faults_are_silent() -> None:
     for stem, name in {(fault.stem, fault.case) for fault in FAULTS}:
         (case,) = [case for case in cases.cases(stem) if case.id == name]
-        got, declined, _ = verify.run_leg(stem, legs.leg("sim"), arguments := cases.inputs(stem, case))
+        arguments = cases.inputs(stem, case)
+        mine = cases.copies(arguments)
+        with simt.running(check=True):
+            importlib.import_module(f"emu.{stem}").launch(cases.kernel(stem).bind(cases.views(mine)))
         wanted, _, _ = verify.run_leg(stem, legs.leg("ref"), arguments)
-        assert declined is None
-        assert verify.differences(stem, got, arguments, wanted)[0] == []
+        assert verify.differences(stem, mine, arguments, wanted)[0] == []

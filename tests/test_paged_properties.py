@@ -13,7 +13,7 @@ from pyref.spec import DTYPES
 from tests import harness, oracle, paged_inputs
 from tests.paged_cases import CASES
 from tests.sparse import sparse
-from tools import cases, compare, legs
+from tools import cases, compare, legs, verify
 from tools.arena import place, sentinel, sentinel_bits
 from tools.cases import Case
 
@@ -93,6 +93,14 @@ def test_slots_and_pages_without_tokens_play_no_part(stem: str, case: Case) -> N
     clean["block_tables"] = place(np.maximum(before["block_tables"].view, 0))
     for leg in runners():
         assert_same(results(stem, clean, leg), results(stem, before))
+
+
+@stems
+@harness.each([BY_ID["exact-max-seq-len"], BY_ID["f32-page256-length-770"]])
+def test_shared_memory_is_kept_to(stem: str, case: Case) -> None:
+    """The logits end where max_seq_len does; one more would lie in nobody's memory, where bytes do not show it."""
+    found = verify.run_case(stem, case, [legs.HostCheck()])
+    assert all(result.equal for result in found), found
 
 
 def test_partitions_without_tokens_are_not_written() -> None:

@@ -56,7 +56,6 @@ class Watch:
     def end(self) -> None:
         """The launch is over."""
         self._running.clear()
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), None)
 
     def _look(self) -> None:
         before: list[Any] = []
