@@ -61,6 +61,7 @@ LENGTHS = [
          lens={0: 17, 7: 1, 65534: 1, 65535: 3, 65536: 33}),
     case("exact-max-seq-len", "max_seq_len is the longest length", h=2, lens=(513, 20), max_seq_len=513),
     case("generous-max-seq-len", "partitions that no sequence has", h=2, lens=(20, 40), columns=70),
+    case("tables-without-room", "the table ends with the last page of the longest sequence", lens=(16, 32), columns=0),
     case("wide-tables", "entries past the lengths are poison", lens=(5, 100), columns=9),
 ]  # fmt: skip
 

@@ -27,7 +27,8 @@ def shown(answer: str) -> list[str]:
 def session(commands: list[str]) -> list[list[str]]:
     """The answers to the commands, typed into pdb one after another."""
     command = [sys.executable, "-m", "pdb", "docs/worked_example.py"]
-    done = subprocess.run(command, input="\n".join([*commands, "quit", ""]), capture_output=True, text=True, cwd=ROOT, check=False, timeout=120)
+    typed = "\n".join([*commands, "quit", ""])
+    done = subprocess.run(command, input=typed, capture_output=True, text=True, cwd=ROOT, check=False, timeout=120)
     return [shown(answer) for answer in done.stdout.split(PROMPT)[1 : len(commands) + 1]]
 
 

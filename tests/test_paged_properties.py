@@ -96,9 +96,9 @@ def test_slots_and_pages_without_tokens_play_no_part(stem: str, case: Case) -> N
 
 
 @stems
-@harness.each([BY_ID["exact-max-seq-len"], BY_ID["f32-page256-length-770"]])
-def test_shared_memory_is_kept_to(stem: str, case: Case) -> None:
-    """The logits end where max_seq_len does; one more would lie in nobody's memory, where bytes do not show it."""
+@harness.each([BY_ID["exact-max-seq-len"], BY_ID["tables-without-room"], BY_ID["f32-page256-length-770"]])
+def test_nothing_beyond_the_length_is_touched(stem: str, case: Case) -> None:
+    """Logits end where max_seq_len does, tables with the last page: what lies beyond is nobody's, and bytes do not show it."""
     found = verify.run_case(stem, case, [legs.HostCheck()])
     assert all(result.equal for result in found), found
 

@@ -207,3 +207,40 @@ def test_stream_compaction_by_ballot(run: Any) -> None:
     run(compact, 2, 64, x, out, count)
     assert count[0] == 30
     assert sorted(out[:30].tolist()) == list(range(0, 90, 3))
+
+
+def test_vectorized_functions() -> None:
+    @numba.vectorize(["float32(float32, float32)", "int32(int32, int32)"], target="cuda")
+    def product(a, b):
+        return a * b
+
+    @numba.guvectorize(["void(float32[:], float32[:])"], "(n)->(n)", target="cuda")
+    def running(x, out):
+        total = float32(0)
+        for i in range(x.shape[0]):
+            total += x[i]
+            out[i] = total
+
+    x = np.arange(12, dtype=f32).reshape(3, 4)
+    assert (product(x, x) == x * x).all()
+    assert (product(np.int32(3), np.arange(4, dtype=np.int32)) == [0, 3, 6, 9]).all()
+    assert (running(x) == np.cumsum(x, 1)).all()
+
+
+def test_streams_events_and_signatures() -> None:
+    @cuda.jit("void(float32[:], float32)", fastmath=True, lineinfo=True)
+    def scale(x, a):
+        i = cuda.grid(1)
+        if i < x.size:
+            x[i] *= a
+
+    stream, start, end = cuda.stream(), cuda.event(timing=True), cuda.event()
+    start.record(stream)
+    x = cuda.to_device(np.ones(40, f32), stream=stream)
+    configured = scale[2, 32, stream]
+    configured(x, f32(3))
+    configured(x, f32(2))
+    end.record(stream)
+    end.synchronize()
+    assert cuda.event_elapsed_time(start, end) >= 0
+    assert x.copy_to_host(stream=stream).tolist() == [6] * 40

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from kernels_cu import build
 from pyref.spec import Kernel
-from tools import cases, ptx, toolkit
+from tools import cases, compile_ports, ptx, toolkit
 from tools.toolkit import Inspection, Toolkit
 
 MAIN = "sm_90"
@@ -218,6 +218,9 @@ def _report(
         console.print(warning, markup=False, soft_wrap=True)
     found = problems(results) + [f"{arch}: not built: no toolkit here compiles for it" for arch in absent]
     found += [] if results else ["nothing was built"]
+    ports = compile_ports.check(args.stem or cases.stems(), args.all)
+    found += ports.problems()
+    console.print(ports.summary(), markup=False, soft_wrap=True)
     for line in found:
         console.print(line, markup=False, soft_wrap=True)
     versions = ", ".join(tool.version for tool in tools)

@@ -6,10 +6,11 @@ import argparse
 import collections
 import concurrent.futures
 import json
+import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,26 @@ def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], recorded: 
     return results
 
 
+def _job(job: tuple[str, cases.Case, Sequence[str]]) -> list[Result]:
+    """``run_case`` with legs by name: what a worker process is sent."""
+    stem, case, names = job
+    return run_case(stem, case, [legs.leg(name) for name in names])
+
+
+def run_cases(jobs: Sequence[tuple[str, cases.Case]], others: Sequence[legs.Leg], recorded: dict[str, Any]) -> Iterator[list[Result]]:
+    """The results of every job in order: over all cores, or in this process alone where a GPU takes part."""
+    names = [leg.name for leg in others]
+    if any("gpu" in name for name in names):
+        yield from (run_case(stem, case, others, recorded) for stem, case in jobs)
+        return
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+        try:
+            yield from pool.map(_job, [(stem, case, names) for stem, case in jobs], chunksize=4)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
 def prebuild(jobs: Iterable[tuple[str, cases.Case]], others: Sequence[legs.Leg], progress: Progress) -> None:
     """Builds what the host and gpu legs will need, over all cores. A build that fails is left to the case that needs it."""
     makers = {"host": build.host_library, "gpu": lambda kernel, constants: build.gpu_library(kernel, constants, device.current().arch)}
@@ -173,8 +194,8 @@ def run(args: argparse.Namespace) -> int:
     with Progress(*columns, console=console) as progress:
         prebuild(jobs, others, progress)
         bar = progress.add_task("cases", total=len(jobs))
-        for stem, case in jobs:
-            results += run_case(stem, case, others, recorded)
+        for found in run_cases(jobs, others, recorded):
+            results += found
             progress.advance(bar)
     console.print(table(results, missing))
     wrong = [result for result in results if result.equal is False]

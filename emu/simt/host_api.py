@@ -40,6 +40,11 @@ def profile_start() -> None:
 profile_stop = profile_start
 
 
+def event_elapsed_time(start: Any, end: Any) -> float:
+    """Milliseconds between two events: time does not pass."""
+    return 0.0
+
+
 @contextmanager
 def profiling() -> Iterator[None]:
     """See `profile_start`."""
@@ -57,9 +62,11 @@ def _poisoned(create: Callable[..., Any]) -> Callable[..., Any]:
 
 def names(cuda: Any) -> dict[str, Any]:
     """What to add to the module `cuda`."""
-    added = {f.__name__: f for f in (get_current_device, is_cuda_array, managed_array, profile_start, profiling)}
+    added = {f.__name__: f for f in (event_elapsed_time, get_current_device, is_cuda_array, managed_array, profile_start, profiling)}
+    make_event = cuda.event
     added["profile_stop"] = profile_stop
     for stream in ("default_stream", "legacy_default_stream", "per_thread_default_stream"):
         added[stream] = cuda.stream
     found = {name: value for name, value in added.items() if not hasattr(cuda, name)}
+    found["event"] = lambda timing=True: make_event()  # the simulator's takes no arguments
     return found | {name: _poisoned(getattr(cuda, name)) for name in ("device_array", "device_array_like")}

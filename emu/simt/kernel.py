@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -125,6 +125,8 @@ def _jit(original: Callable[..., Any]) -> Callable[..., Any]:
 
         def keep(fn: Any) -> Any:
             fn.py_func = fn
+            if hasattr(func_or_sig, "return_type"):  # numba.vectorize asks for it
+                fn.overloads = {func_or_sig.args: SimpleNamespace(signature=func_or_sig)}
             return fn
 
         return keep(func_or_sig) if inspect.isfunction(func_or_sig) else keep
