@@ -55,8 +55,8 @@ LENGTHS = [
     case("f16-page1-length-600", "a page a token", h=2, page=1, lens=(600,)),
     case("every-page-edge", "lengths around the ends of pages", h=2, lens=(15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65)),
     case("length-12289", "logits beyond 48 KiB of shared memory in version 1", h=1, g=1, lens=(12289,)),
-    case("max-seq-len-12200", "beyond 48 KiB by what version 1 keeps in shared memory beside the logits", h=1, g=1, columns=800,
-         max_seq_len=12200),
+    case("max-seq-len-12200", "beyond 48 KiB by what version 1 keeps in shared memory beside the logits", h=1, g=1, d=96,
+         columns=800, max_seq_len=12200),
     case("many-sequences", "more sequences than a grid has blocks along y", h=1, g=1, d=32, n=65537,
          lens={0: 17, 7: 1, 65534: 1, 65535: 3, 65536: 33}),
     case("exact-max-seq-len", "max_seq_len is the longest length", h=2, lens=(513, 20), max_seq_len=513),
@@ -142,6 +142,8 @@ VALUES = [
     case("f16-minus-zero-v", "chains begin with +0", values="minus-zero-v"),
     case("f16-huge-negative", "logits near -3e9", values="huge-negative", scale=1.0),
     case("f16-below-one", "the maximum is +0, never -0", values="below-one", scale=1.0),
+    case("f16-peak-at-the-end", "the maximum of each warp in turn is the partition's", values="peak-at-the-end", scale=1.0,
+         lens=(20, 52, 84, 116)),
     case("f16-zero-k", "every weight is 1", values="zero-k"),
 ]  # fmt: skip
 

@@ -90,6 +90,11 @@ def below_one(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length
     dots(q, k, -np.abs(np.sin(t + 1.0)).astype(np.float32) * np.float32(0.5))
 
 
+def peak_at_the_end(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length: np.ndarray) -> None:
+    """The last token's logit is far above all others: a maximum that misses it is too small, and weights are too large."""
+    dots(q, k, np.where(t == length - 1, 100, 0).astype(np.float32))
+
+
 def zero_k(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length: np.ndarray) -> None:
     """Keys of -0: every logit is a zero, every weight 1."""
     k[...] = -0.0
@@ -114,5 +119,6 @@ SPECIAL: dict[str, Special] = {
     "huge-negative": huge(-1),
     "least-weights": least_weights,
     "below-one": below_one,
+    "peak-at-the-end": peak_at_the_end,
     "zero-k": zero_k,
 }
