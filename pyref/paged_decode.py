@@ -59,7 +59,7 @@ SPEC = Kernel(
 
 
 def _work(call: Call) -> int:
-    """Steps: the loads, conversions and sums of QK and PV for every head dimension of every token and head, and what blocks do besides."""
+    """Steps: ten for every head dimension of every token and head (loads, conversions, sums), and what every block does besides."""
     n, g, h, d = (call.axes[axis] for axis in "nghd")
     tokens = sum(length - first_token(call, length) for length in call["seq_lens"].tolist() if length > 0)
     return 10 * tokens * h * d + 8 * 128 * n * g * decode_spec.shares(call)
@@ -83,11 +83,10 @@ def _tile_states(s2: c.F32, v: c.F32, live: Array) -> c.State:
     m = c.ceil_max(np.where(live, s2, np.float32(-np.inf)))  # C12
     p = np.where(live, c.weights_p(s2, m[..., None]), np.float32(0))
     a = np.zeros((*m.shape, v.shape[2]), np.float32)
-    for t in range(TILE):  # C8: a token that takes no part executes nothing
-        if live[:, t].all():
-            a = c.fma(p[..., t, None], v[:, t], a)
-        elif live[:, t].any():
-            a = np.where(live[:, t, None], c.fma(p[..., t, None], v[:, t], a), a)
+    whole = live.all(axis=0)
+    for t in np.flatnonzero(live.any(axis=0)):  # C8: a token that takes no part executes nothing
+        summed = c.fma(p[..., t, None], v[:, t], a)
+        a = summed if whole[t] else np.where(live[:, t, None], summed, a)
     return m, c.tree_sum(p), a
 
 

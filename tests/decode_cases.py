@@ -61,9 +61,14 @@ def specialisation(dtype: str, d: int, page: int, group: int, layouts: tuple[str
     ]  # fmt: skip
 
 
+def in_turn(found: list[list[Case]]) -> list[Case]:
+    """All cases, so that the first ones of the dtypes differ in their mapping: where few cases stand for all, those are taken."""
+    return [case for i, some in enumerate(found) for case in some[i % 3 :] + some[: i % 3]]
+
+
 SPECIALISATIONS = [
-    *(found for key in CLASSIC for found in specialisation(*key, ("classic", "classic"))),
-    *(found for i, key in enumerate(TOKEN_MAJOR) for found in specialisation(*key, (("nhd", "hnd"), ("hnd", "nhd"))[i % 2])),
+    *in_turn([specialisation(*key, ("classic", "classic")) for key in CLASSIC]),
+    *in_turn([specialisation(*key, (("nhd", "hnd"), ("hnd", "nhd"))[i % 2]) for i, key in enumerate(TOKEN_MAJOR)]),
 ]
 
 # -- lengths and shares --
