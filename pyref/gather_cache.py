@@ -84,6 +84,7 @@ def _work(call: Call) -> int:
 SPEC = Kernel(
     stem="gather_cache",
     does="copies tokens of several sequences from their pages into contiguous rows, sequence after sequence, bit for bit",
+    spills="ptxas keeps copies of 1-byte elements at 32 registers by a rule of its own and spills two of them",
     args={
         "k": Tensor("t g | d", "T", "rows of K: those that a sequence has are written", role="inout"),
         "v": Tensor("t g | d", "T", "rows of V, likewise; may be absent together with v_cache", role="inout", optional=True),
