@@ -43,22 +43,33 @@ def source(stem: str) -> Path:
     return SOURCES / f"{stem}.cu"
 
 
-def sources(path: Path) -> list[Path]:
-    """A source and, transitively, every file of this folder that it includes with quotes."""
-    found = [path]
-    for file in found:
-        for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', file.read_text(), re.M):
-            included = (file.parent / name).resolve()
-            if included not in found:
-                found.append(included)
+@functools.cache
+def _read(path: Path, changed: int) -> tuple[str, list[Path]]:
+    """A file's text and the files that it includes with quotes; ``changed`` is its time of change."""
+    text = path.read_text()
+    return text, [(path.parent / name).resolve() for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', text, re.M)]
+
+
+def texts(path: Path) -> dict[Path, str]:
+    """A source and, transitively, every file of this folder that it includes with quotes, each with its text."""
+    found: dict[Path, str] = {}
+    waiting = [path]
+    for file in waiting:
+        found[file], included = _read(file, file.stat().st_mtime_ns)
+        waiting += [other for other in dict.fromkeys(included) if other not in waiting]
     return found
+
+
+def sources(path: Path) -> list[Path]:
+    """The files of ``texts``."""
+    return list(texts(path))
 
 
 def sources_digest(stem: str) -> str:
     """sha256 of a kernel's sources and nvcc's flags: what a recording of its results depends on."""
     total = hashlib.sha256(" ".join(NVCC_FLAGS).encode())
-    for file in sorted(sources(source(stem)), key=lambda file: file.name):
-        total.update(file.name.encode() + b"\0" + file.read_bytes())
+    for file, text in sorted(texts(source(stem)).items(), key=lambda found: found[0].name):
+        total.update(file.name.encode() + b"\0" + text.encode())
     return total.hexdigest()
 
 
@@ -124,7 +135,7 @@ def wrapper(kernel: Kernel) -> str:
 
 
 def _texts(kernel: Kernel, constants: Mapping[str, str]) -> list[str]:
-    files = [file.name + "\0" + file.read_text() for file in sources(source(kernel.stem))]
+    files = [file.name + "\0" + text for file, text in texts(source(kernel.stem)).items()]
     return [kernel.stem, *files, kernel.layout_asserts(), *(f"{name}={value}" for name, value in sorted(constants.items()))]
 
 
