@@ -63,7 +63,7 @@ class Sim:
 
     name = "sim"
     #: Arithmetic steps that the simulator does in about half a second: what keeps the tests of all kernels within their budget.
-    LIMIT = 60_000
+    LIMIT = 40_000
 
     def __init__(self, order: str = "forward") -> None:
         self.order = order
