@@ -111,7 +111,7 @@ def test_shards_add_up(ids: list[int], shards: int, w: int) -> None:
     assert all((whole[i] == (table[n] if 0 <= n < len(table) else 0)).all() for i, n in enumerate(ids))
 
 
-@pytest.mark.parametrize("w", [16, 1032])
+@pytest.mark.parametrize("w", [16, 520])
 def test_four_rows_a_thread_in_the_simulator(w: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where rows are many a thread takes four: the port does so here with few, which the simulator can run."""
     monkeypatch.setattr(embedding, "FEW_BLOCKS", 0)
