@@ -56,7 +56,7 @@ def test_the_cpp_text_gives_the_same_bits(name: str) -> None:
     function, operands = cpp_cases()[name]
     result = function(*operands)
     expected = np.array(canonical(result)) if result.dtype == np.float32 else result
-    got = exhaustive.host_apply(exhaustive.library("host"), name, *operands)
+    got = exhaustive.host_apply(exhaustive.built_library("host"), name, *operands)
     wrong = np.flatnonzero(got != expected)
     if wrong.size:
         i = wrong[0]

@@ -177,7 +177,7 @@ def test_float64_and_half_operands_are_refused() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_c11_the_cpp_text_agrees_up_and_down(name: str) -> None:
     """All patterns up; down all exponents with a thousand fractions each, and every midpoint's neighbourhood."""
-    library = exhaustive.library("host")
+    library = exhaustive.built_library("host")
     patterns = np.arange(1 << FORMATS[name].width, dtype=np.uint32)
     got = exhaustive.host_apply(library, f"to_f32_{name}", patterns.view(np.float32))
     assert np.array_equal(got, contract.canonical_nan(contract.to_f32(every_pattern(name))).view(np.uint32))

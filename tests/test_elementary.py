@@ -148,7 +148,7 @@ def test_the_coefficients_are_the_same_in_cpp() -> None:
 @pytest.mark.parametrize("name", [*NAMES, "sqrt", "ceil", "round_even"])
 def test_the_cpp_text_gives_the_same_bits_for_a_million_inputs(name: str) -> None:
     x = np.concatenate([stratified(), f32(*CORNERS), *(hard(n) for n in NAMES)])
-    got = exhaustive.host_apply(exhaustive.library("host"), name, x)
+    got = exhaustive.host_apply(exhaustive.built_library("host"), name, x)
     expected = contract.canonical_nan(getattr(contract, name)(x)).view(np.uint32)
     wrong = np.flatnonzero(got != expected)
     if wrong.size:
@@ -163,7 +163,7 @@ REPEATED = {"exp2": 0x42, "exp": 0xC2, "log2": 0x3F, "log": 0x3F, "tanh": 0xBF}
 @pytest.mark.parametrize("name", NAMES)
 def test_a_part_of_the_exhaustive_run_is_as_recorded(name: str) -> None:
     """Recordings of a GPU and of hosts hold a digest for every 2^24 inputs; one of them is made again."""
-    library, group = exhaustive.library("host"), REPEATED[name]
+    library, group = exhaustive.built_library("host"), REPEATED[name]
     chunks = range(group * exhaustive.GROUP, (group + 1) * exhaustive.GROUP)
     digest = f"{sum(exhaustive.host_digest(library, name, chunk) for chunk in chunks) % (1 << 64):016x}"
     recorded = exhaustive.recordings()
@@ -185,7 +185,7 @@ def test_the_documented_errors_are_the_recorded_ones(name: str) -> None:
 
 
 def test_the_recorded_digest_reacts_to_one_bit() -> None:
-    library = exhaustive.library("host")
+    library = exhaustive.built_library("host")
     digest, values = exhaustive.host_chunk(library, "exp2", 0x3F8)
     assert digest == exhaustive.host_digest(library, "exp2", 0x3F8)
     assert digest == chunk_digest(0x3F8, values)

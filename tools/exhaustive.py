@@ -91,7 +91,7 @@ class Judgement:
         return Judgement(top.ulp, top.worst, self.wrong + other.wrong, self.falls + other.falls)
 
 
-def library(target: str) -> Path:
+def built_library(target: str) -> Path:
     """The functions' library, built for "host" or "gpu". Raises BuildError, and DeviceError where there is no GPU."""
     key = [target, *(file.name + "\0" + file.read_text() for file in build.sources(SOURCE))]
     if target == "gpu":
@@ -238,7 +238,7 @@ def compare(name: str, groups: list[str]) -> list[str]:
 
 
 def _run_function(name: str, target: str, jobs: int) -> tuple[dict[str, Any], str]:
-    path = library(target)
+    path = built_library(target)
     judgement = Judgement()
     if target == "gpu":
         digests = gpu_digests(path, name)
