@@ -35,6 +35,7 @@ SAMEBITS_DIRECTED(rd, 2)
 SAMEBITS_DIRECTED(ru, 3)
 #undef SAMEBITS_DIRECTED
 
+// A user's program gets the host library's functions: their last bits may not be a GPU's. No kernel of this project uses them (C4).
 static inline float samebits_expf(float v) { return expf(v); }
 static inline float samebits_exp10f(float v) { return exp10f(v); }
 static inline float samebits_logf(float v) { return logf(v); }
