@@ -37,7 +37,7 @@ class Shape:
     @property
     def head_blocks(self) -> int:
         """Blocks that share a kv head."""
-        return -(-self.group // (4 if self.d > 128 else 8))
+        return -(-self.group // (2 if self.warps == 4 else 4 if self.d > 128 else 8))
 
     @property
     def heads(self) -> int:
@@ -110,10 +110,17 @@ class Params(NamedTuple):
     part_a: Any  # [n, h, states, d], unnormalised
     part_l: Any  # [n, h, states]
     part_m: Any  # [n, h, states]
-    done: Any  # [n, h], zero between launches
     scale: Any
     scale2: Any
     cap: Any
+    window: Any
+    split: Any
+
+
+class Stored(NamedTuple):
+    """What says which states of a row are stored."""
+
+    seq_lens: Any  # [n]
     window: Any
     split: Any
 
@@ -128,7 +135,6 @@ class Block(NamedTuple):
     partial: Any  # [tiles, 4, pad]: maxima of warps, then sums of C7's rows
     weights: Any  # [4 warps, tiles, 2, pad, 2]: of every warp, it walks by itself; of tiles and of spans; so_far and next
     table: Any  # [tiles, table]
-    last: Any  # [1]
 
 
 class Row(NamedTuple):

@@ -1,17 +1,14 @@
-"""The walk of paged_decode over states of tiles and spans (C13.3, C13.4): in a block, and over states that other blocks have stored.
-
-The steps and names of ``kernels_cu/decode_walk.cuh``, which loads several stored states ahead.
-"""
+"""The walk of paged_decode over states of tiles and spans (C13.3, C13.4): the steps and names of ``kernels_cu/decode_walk.cuh``."""
 
 from __future__ import annotations
 
 import functools
 from types import SimpleNamespace
 
-from numba import cuda, float32
+from numba import cuda
 
 from emu import contract as c
-from emu.decode_shape import SPAN, START, THREADS, Shape, Walk
+from emu.decode_shape import START, THREADS, TILE, Shape, Walk, index
 from emu.simt import device
 
 
@@ -35,7 +32,16 @@ def join(first, a, e, weights, a_u):  # noqa: ANN001, ANN201
 def functions(shape: Shape) -> SimpleNamespace:
     """The device functions of one specialisation."""
     D, PAD, WARPS, ELEMENTS = shape.d, shape.pad, shape.warps, shape.elements
-    FROM_TILES = WARPS != 1  # stored states are tiles, else spans
+    UNIT_TOKENS = shape.tiles * TILE
+
+    @device
+    def measure(p, n):  # noqa: ANN001, ANN202
+        """Which tokens [start, len) and units [first, units) of sequence n take part, and how many blocks share the units."""
+        length = index(p.seq_lens[n])
+        start = length - p.window if p.window != 0 and p.window < length else index(0)
+        first, units = start // UNIT_TOKENS, (length + UNIT_TOKENS - 1) // UNIT_TOKENS
+        a_block = p.split if WARPS == 1 else index(1)
+        return start, length, first, units, (units - 1) // a_block - first // a_block + 1 if length > 0 else index(0)
 
     @device
     def element_of(e):  # noqa: ANN001, ANN202
@@ -66,35 +72,8 @@ def functions(shape: Shape) -> SimpleNamespace:
         return span, walk
 
     @device
-    def walk_stored(p, row, s, start, end, walk, a):  # noqa: ANN001, ANN202
-        """Joins the stored states [start, end) of a row: those of a span first where they are tiles. Gives the walk, and a."""
-        warp, lane = cuda.threadIdx.x // 32, cuda.threadIdx.x % 32
-        span = START
-        span_a = cuda.local.array(ELEMENTS, float32)
-        for number in range(start, end):
-            begins = not FROM_TILES or number == start or number % SPAN == 0
-            ends = not FROM_TILES or number + 1 == end or number % SPAN == SPAN - 1
-            opens = number // SPAN == start // SPAN if FROM_TILES else number == start
-            if lane < row.heads:
-                head = row.head + lane
-                span, so_far, following = step(span, begins, p.part_m[row.n, head, number], p.part_l[row.n, head, number])
-                s.weights[warp, 0, 0, lane, 0], s.weights[warp, 0, 0, lane, 1] = so_far, following
-                if ends:
-                    walk, so_far, following = step(walk, opens, span.m, span.l)
-                    s.weights[warp, 0, 1, lane, 0], s.weights[warp, 0, 1, lane, 1] = so_far, following
-            cuda.syncwarp()
-            for e in range(ELEMENTS):
-                h, d = element_of(e)
-                if h < row.heads:
-                    join(begins, span_a, e, s.weights[warp, 0, 0, h], p.part_a[row.n, row.head + h, number, d])
-                    if ends:
-                        join(opens, a, e, s.weights[warp, 0, 1, h], span_a[e])
-            cuda.syncwarp()
-        return walk
-
-    @device
     def store(p, row, walk, a, number):  # noqa: ANN001, ANN202
-        """Stores a state under a number, unnormalised, for the block that finishes last."""
+        """Stores a state under a number, unnormalised."""
         for e in range(ELEMENTS):
             h, d = element_of(e)
             if h < row.heads:
@@ -103,4 +82,4 @@ def functions(shape: Shape) -> SimpleNamespace:
             p.part_m[row.n, row.head + cuda.threadIdx.x, number] = walk.m
             p.part_l[row.n, row.head + cuda.threadIdx.x, number] = walk.l
 
-    return SimpleNamespace(element_of=element_of, walk_tiles=walk_tiles, walk_stored=walk_stored, store=store)
+    return SimpleNamespace(measure=measure, element_of=element_of, walk_tiles=walk_tiles, store=store)

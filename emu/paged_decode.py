@@ -11,7 +11,7 @@ from numba import cuda, float32, int32
 
 from emu import contract as c
 from emu import decode_tile, decode_walk
-from emu.decode_shape import SPAN, START, THREADS, TILE, Block, Params, Place, Row, Shape, index, params
+from emu.decode_shape import SPAN, START, THREADS, TILE, Block, Params, Place, Row, Shape, Stored, index, params
 from emu.simt import device
 from pyref.spec import Call
 
@@ -27,7 +27,7 @@ def kernel(shape: Shape) -> Any:
     SCRATCH, TABLE, UNIT_TOKENS = shape.scratch, shape.table, shape.tiles * TILE
     tile, walks = decode_tile.functions(shape), decode_walk.functions(shape)
     read_table, tile_state = tile.read_table, tile.tile_state
-    element_of, walk_tiles, walk_stored, store = walks.element_of, walks.walk_tiles, walks.walk_stored, walks.store
+    measure, element_of, walk_tiles, store = walks.measure, walks.element_of, walks.walk_tiles, walks.store
     step, join = decode_walk.step, decode_walk.join
 
     @device
@@ -63,11 +63,11 @@ def kernel(shape: Shape) -> Any:
 
     @cuda.jit
     def decode(  # noqa: ANN202
-        out, lse, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, sinks, part_a, part_l, part_m, done,  # noqa: ANN001
-        scale, scale2, cap, window, split, shares,  # noqa: ANN001
+        out, lse, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, sinks, part_a, part_l, part_m,  # noqa: ANN001
+        scale, scale2, cap, window, split,  # noqa: ANN001
     ):  # fmt: skip
         p = Params(
-            out, lse, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, sinks, part_a, part_l, part_m, done,
+            out, lse, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, sinks, part_a, part_l, part_m,
             scale, scale2, cap, window, split,
         )  # fmt: skip
         s = Block(
@@ -78,15 +78,12 @@ def kernel(shape: Shape) -> Any:
             cuda.shared.array((TILES, 4, PAD), float32),
             cuda.shared.array((4, TILES, 2, PAD, 2), float32),
             cuda.shared.array((TILES, TABLE), int32),
-            cuda.shared.array(1, int32),
         )
         thread = cuda.threadIdx.x
         warp, lane = thread // 32, thread % 32
-        share, block = index(cuda.blockIdx.x) % shares, index(cuda.blockIdx.x) // shares  # share: which part of the row this block takes
-        n, g = block // (p.k_cache.shape[1] * HEAD_BLOCKS), block // HEAD_BLOCKS % p.k_cache.shape[1]
-        head = g * GROUP + block % HEAD_BLOCKS * HEADS
-        length = index(p.seq_lens[n])
-        start = length - p.window if p.window != 0 and p.window < length else index(0)
+        n, g, share = index(cuda.blockIdx.z), index(cuda.blockIdx.x) // HEAD_BLOCKS, index(cuda.blockIdx.y)  # share: its part of the row
+        head = g * GROUP + cuda.blockIdx.x % HEAD_BLOCKS * HEADS
+        start, length, first_unit, units, blocks = measure(p, n)
         row = Row(n, g, head, min((g + 1) * GROUP - head, HEADS), start, length)
         if row.len <= 0:
             if share == 0:
@@ -94,13 +91,10 @@ def kernel(shape: Shape) -> Any:
             return
         # A unit is what is stored as one state: a tile or a span. This block takes [own_unit, last_unit) of the row's [first_unit, units).
         units_a_block = p.split if WARPS == 1 else index(1)
-        first_unit, units = row.start // UNIT_TOKENS, (row.len + UNIT_TOKENS - 1) // UNIT_TOKENS
         last_unit = min((share + 1) * units_a_block, units)
         own_unit = max(share * units_a_block, first_unit)
         if own_unit >= last_unit:
             return
-        blocks = (units - 1) // units_a_block - first_unit // units_a_block + 1  # that share this row
-
         for at_q in range(thread, PAD * D, THREADS):
             h = at_q // D if at_q // D < row.heads else 0
             s.q[at_q % D, at_q // D] = to_f32(p.q[row.n, row.head + h, at_q % D])
@@ -122,21 +116,47 @@ def kernel(shape: Shape) -> Any:
             span, walk = walk_tiles(row, s, first_tile, low, high, walk, blocks == 1, unit == first_unit, span_a, a)
             if blocks > 1:
                 store(p, row, span, span_a, unit)
-        if blocks > 1:
-            cuda.threadfence()
-            cuda.syncthreads()
-            if thread == 0:
-                s.last[0] = cuda.atomic.add(p.done, (row.n, row.head), 1) == blocks - 1
-            cuda.syncthreads()
-            if s.last[0] == 0:
-                return
-            cuda.threadfence()
-            walk = walk_stored(p, row, s, first_unit, units, walk, a)
-            if thread == 0:
-                p.done[row.n, row.head] = 0
-        finish(p, row, s, walk, a)
+        if blocks == 1:
+            finish(p, row, s, walk, a)
 
     return decode
+
+
+@functools.cache
+def join_kernel(shape: Shape) -> Any:
+    """The second kernel: a block walks the states that several blocks have stored of a row, for one head, a dimension a thread."""
+    from_f32, measure = c.FROM_F32[shape.dtype], decode_walk.functions(shape).measure
+    D, STEP = shape.d, SPAN if shape.warps == 4 else 1  # STEP: states of a span
+    step = decode_walk.step
+
+    @cuda.jit
+    def join_states(out, lse, seq_lens, sinks, part_a, part_l, part_m, window, split):  # noqa: ANN001, ANN202
+        n, head = index(cuda.blockIdx.x), index(cuda.blockIdx.y)
+        _, _, first_unit, units, blocks = measure(Stored(seq_lens, window, split), n)
+        if blocks <= 1:
+            return  # the row is finished
+        for d in range(cuda.threadIdx.x, D, THREADS):
+            walk, span = START, START
+            a, span_a = c.ZERO, c.ZERO
+            for unit in range(first_unit, units):
+                begins, ends = unit == first_unit or unit % STEP == 0, unit + 1 == units or unit % STEP == STEP - 1
+                stored = part_a[n, head, unit, d]
+                span, so_far, following = step(span, begins, part_m[n, head, unit], part_l[n, head, unit])  # C13.3
+                span_a = stored if begins else c.join_scalar(span_a, so_far, stored, following)
+                if ends:  # C13.4
+                    opens = unit // STEP == first_unit // STEP
+                    walk, so_far, following = step(walk, opens, span.m, span.l)
+                    a = span_a if opens else c.join_scalar(a, so_far, span_a, following)
+            if sinks.shape[0] > 0:  # C13.4: one more span
+                s2 = c.logits2(sinks[head])
+                m = c.ceil(c.running_max(_MINUS_INF, s2))
+                walk, so_far, following = step(walk, False, m, c.weight_p(s2, m))
+                a = c.join_scalar(a, so_far, c.ZERO, following)
+            out[n, head, d] = from_f32(c.div(a, walk.l))
+            if d == 0 and lse.shape[0] > 0:
+                lse[n, head] = c.canonical_nan(c.lse(walk.m, walk.l))
+
+    return join_states
 
 
 def launch(call: Call) -> None:
@@ -146,5 +166,8 @@ def launch(call: Call) -> None:
         return  # an empty grid cannot be launched
     shape = Shape(call.dtypes["T"], axes["d"], axes["page"], axes["group"], axes["rows"], warps=1 if split else 4)
     shares = max(-(-longest // (split * SPAN * TILE if split else TILE)), 1)
-    blocks = axes["n"] * axes["g"] * shape.head_blocks * shares
-    kernel(shape)[blocks, THREADS](*params(call), shares)
+    p = params(call)
+    kernel(shape)[(axes["g"] * shape.head_blocks, shares, axes["n"]), THREADS](*p)
+    if shares > 1:
+        join = join_kernel(shape)[(axes["n"], axes["h"]), THREADS]
+        join(p.out, p.lse, p.seq_lens, p.sinks, p.part_a, p.part_l, p.part_m, p.window, p.split)

@@ -33,10 +33,9 @@ __device__ __forceinline__ float ceil(float x) {
 
 // w(n) = 2^n if n >= -126 compares true, else +0, also for NaN. n is integral; from 128 on the weight is +inf.
 __device__ __forceinline__ float pow2_weight(float n) {
-    if (!(n >= -126.0f)) {
-        return 0.0f;
-    }
-    return n < 128.0f ? power_of_two(static_cast<int>(n)) : kInf;
+    const bool in_range = n >= -126.0f && n < 128.0f;
+    const float w = power_of_integral(in_range ? n : 0.0f);
+    return in_range ? w : n >= 128.0f ? kInf : 0.0f;
 }
 
 // p for the base-2 logit s2 and the integral maximum m >= s2 of its own tile: NaN where s2 is NaN or +inf; +0 where s2 = -inf or
@@ -44,11 +43,9 @@ __device__ __forceinline__ float pow2_weight(float n) {
 __device__ __forceinline__ float weight_p(float s2, float m) {
     const float j = round_even(s2);
     const float n = sub(j, m);
-    const float p = mul(exp2_poly(sub(s2, j)), pow2_weight(n));  // exact product
-    if (s2 != s2 || s2 == kInf) {
-        return kNaN;
-    }
-    return n >= -125.0f ? p : 0.0f;  // false for s2 = -inf: n is -inf or NaN
+    const bool in_range = n >= -125.0f;  // false for s2 = -inf: n is -inf or NaN
+    const float p = mul(exp2_poly(sub(s2, j)), power_of_integral(in_range ? n : 0.0f));  // exact product; n <= 0
+    return s2 != s2 || s2 == kInf ? kNaN : in_range ? p : 0.0f;
 }
 
 // --- C13: states ---

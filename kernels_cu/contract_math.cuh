@@ -31,12 +31,16 @@ __device__ __forceinline__ float magnitude(float x) { return __uint_as_float(__f
 
 // x rounded to an integral value, ties to even; x itself from 2^23 on, where every value is integral.
 __device__ __forceinline__ float round_even(float x) {
-    const float shift = x < 0.0f ? -8388608.0f : 8388608.0f;
-    return magnitude(x) < 8388608.0f ? sub(add(x, shift), shift) : x;
+    return rintf(x);
 }
 
 // 2^n for n in [-126, 127], by its bits.
 __device__ __forceinline__ float power_of_two(int n) { return __uint_as_float(static_cast<unsigned>(n + 127) << 23); }
+
+// The same for an integral float, without a conversion: n + 1.5 * 2^23 has n in its low bits.
+__device__ __forceinline__ float power_of_integral(float n) {
+    return __uint_as_float((__float_as_uint(add(n, 0x1.8p+23f)) + 127u) << 23);
+}
 
 // RN(p * 2^j) for p in [1/2, 2], integral j in [-150, 128]: one rounding (C4).
 __device__ __forceinline__ float scale_by_power(float p, float j) {

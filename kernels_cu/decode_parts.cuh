@@ -14,17 +14,17 @@ struct Words {
     static constexpr int kCount = kSize < 4 ? 1 : kSize / 4;
     unsigned at[kCount];
 
-    __device__ __forceinline__ void load(const void* address) {
+    __device__ __forceinline__ void read(const void* address) {
         if constexpr (kSize == 16) {
-            const uint4 v = __ldg(static_cast<const uint4*>(address));
+            const uint4 v = *static_cast<const uint4*>(address);
             at[0] = v.x, at[1] = v.y, at[2] = v.z, at[3] = v.w;
         } else if constexpr (kSize == 8) {
-            const uint2 v = __ldg(static_cast<const uint2*>(address));
+            const uint2 v = *static_cast<const uint2*>(address);
             at[0] = v.x, at[1] = v.y;
         } else if constexpr (kSize == 4) {
-            at[0] = __ldg(static_cast<const unsigned*>(address));
+            at[0] = *static_cast<const unsigned*>(address);
         } else {
-            at[0] = __ldg(static_cast<const unsigned short*>(address));
+            at[0] = *static_cast<const unsigned short*>(address);
         }
     }
 

@@ -35,69 +35,124 @@ struct PagedDecodeParams {
     int64_t part_a_stride[3];
     float* part_l;  // [n, h, states]
     float* part_m;  // [n, h, states]
-    int32_t* done;  // [n, h], zero between launches
     float scale, scale2, cap;
     int64_t window, max_seq_len, split;
     int64_t n, h, pages, g, max_pages, states;
 };
 
 constexpr int kThreads = 128, kTile = 128, kSpan = 4;
-constexpr int kMaxHeads = D > 128 ? 4 : 8;                         // heads a block serves at most: what registers hold
-constexpr int kHeadBlocks = (kGroup + kMaxHeads - 1) / kMaxHeads;  // blocks that share a kv head
-constexpr int kHeads = (kGroup + kHeadBlocks - 1) / kHeadBlocks;   // heads of a block (the last block may have fewer)
-constexpr int kPad = kHeads <= 2 ? kHeads : (kHeads + 3) / 4 * 4;  // the same, in whole vectors
-constexpr int kX = 16 / sizeof(T);                                 // elements of a 16-byte vector
-constexpr int kElements = (kHeads * D + kThreads - 1) / kThreads;  // elements of a[h,d] that a thread joins
-constexpr int kTable = kTile / kPage > 0 ? kTile / kPage : 1;      // pages of a tile
-constexpr int kChunk = kElements > 4 ? 4 : 8;                      // stored states whose loads are in flight together
-// Measured on an H200: blocks on a multiprocessor, and vectors of K and V a lane has in flight beside those it works on.
-constexpr int kResident = 4, kAheadK = 2, kAheadV = 1;
-
-struct alignas(kPad < 4 ? 4 * kPad : 16) Heads {  // one float a head
-    float at[kPad];
-};
+constexpr int kX = 16 / sizeof(T);                           // elements of a 16-byte vector
+constexpr int kVectors = D / kX;                             // vectors of a token's K, or V where it lies in rows
+constexpr int kTable = kTile / kPage > 0 ? kTile / kPage : 1;  // pages of a tile
 
 struct Weights {  // of one step of C13's walk: x' = fma(x_u, next, RN(x * so_far))
     float so_far, next;
 };
 
-// One row of work: what a block needs of sequence n and kv head g. It lies in shared memory: registers are needed elsewhere.
+// One row of work: sequence n and the query heads [head, head + heads) of one kv head. It lies in shared memory: registers are needed elsewhere.
 struct Row {
-    const T* k;  // k[page, g, ...] of page 0
-    const T* v;
-    const int32_t* table;
-    int64_t n, head;  // head: the first query head of this block
-    int heads;        // query heads of this block
-    int start, len;   // tokens [start, len) take part
+    int64_t n, head;
+    int heads;
+    int start, len;  // tokens [start, len) take part
     // A unit is what is stored as one state, a tile or a span: the row has [first_unit, units), `blocks` blocks share them.
     int first_unit, units, blocks;
 };
 
-template <int kWarps>
-struct Block {
-    static constexpr int kTiles = kSpan / kWarps;  // tiles at a time
-    static constexpr int kTokens = 4 / kWarps;     // tokens of a lane in QK
-    static constexpr int kLanes = 32 * kWarps;     // threads that share a tile
-    static constexpr int kUnit = kRows ? sb::unit_of(D / kLanes, kX) : 1;  // neighbouring dimensions of a thread in PV
-    static constexpr int kUnits = (D / kUnit + kLanes - 1) / kLanes;
-    static constexpr int kDims = kUnit * kUnits;   // dimensions of a thread in PV
-    static constexpr int kScratch = kPad * kTile > kHeads * D ? kPad * kTile : kHeads * D;
+constexpr int clamp(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
+// How a block of four warps shares out its work. One warp a tile: the block takes spans, K and V pass through a few kilobytes a warp. Four
+// warps a tile: the block takes a tile and two heads alone, all of K and V under way at once, for batches too small to fill a GPU.
+template <int kWarpsOfTile>
+struct Shape {
+    static constexpr int kWarps = kWarpsOfTile;
+    static constexpr int kTiles = 4 / kWarps;   // tiles at a time
+    static constexpr int kTokens = 4 / kWarps;  // tokens of a lane in QK
+    static constexpr int kLanes = 32 * kWarps;  // threads that share a tile
+    static constexpr int kMaxHeads = kWarps == 4 ? 2 : D > 128 ? 4 : 8;           // heads of a block at most: what registers hold
+    static constexpr int kHeadBlocks = (kGroup + kMaxHeads - 1) / kMaxHeads;      // blocks that share a kv head
+    static constexpr int kHeads = (kGroup + kHeadBlocks - 1) / kHeadBlocks;       // heads of a block (the last block may have fewer)
+    static constexpr int kPad = kHeads <= 2 ? kHeads : (kHeads + 3) / 4 * 4;      // the same, in whole vectors
+    static constexpr int kRun = kPad < 4 ? 4 / kPad : 1;                          // dimensions of q or tokens of p in a vector of floats
+    static constexpr int kElements = (kHeads * D + kThreads - 1) / kThreads;      // elements of a[h,d] that a thread joins
+    static constexpr int kUnit = kRows ? sb::unit_of(D / kLanes, kX) : 1;         // neighbouring dimensions of a thread in PV
+    static constexpr int kUnits = (D / kUnit + kLanes - 1) / kLanes;
+    static constexpr int kDims = kUnit * kUnits;                                  // dimensions of a thread in PV
+
+    // A stage is a part of a tile's K (a few vectors of every token) or V (some tokens), which is copied at once. 32 bytes of each are the least.
+    static constexpr int kStage = kWarps == 1 ? 4096 : 16384;  // bytes wanted
+    static constexpr int kVectorsOfStage = kStage / (16 * kTile);
+    static constexpr int kTokensOfStage = clamp(sb::unit_of(kStage / (D * static_cast<int>(sizeof(T))), kTile), 2 * kX, kTile);
+    static constexpr int kStagesOfK = (kVectors + kVectorsOfStage - 1) / kVectorsOfStage;
+    static constexpr int kStagesOfV = kTile / kTokensOfStage;
+    static constexpr int kBytesOfV = kTokensOfStage * D * static_cast<int>(sizeof(T));
+    static constexpr int kBytes = kBytesOfV > kStage ? kBytesOfV : kStage;
+
+    static constexpr int kScratch = kPad * kTile > kHeads * D ? kPad * kTile : kHeads * D;
+    // Blocks on a multiprocessor, and buffers of stages that then fit beside q, p and a into its 227 KiB; alone on it, a block has more.
+    static constexpr int kResident = kWarps == 1 ? 4 : 3;
+    static constexpr int kFixed = 1024 + 4096 + 4 * (kPad * D + kTiles * kScratch);  // bytes, rounded up
+    static constexpr int kStages = kStagesOfK + kStagesOfV;
+    static constexpr int kMost = kStages < 7 ? kStages + 1 : 8;  // a tile's page ids come with the first stage of the tile before
+    static constexpr int kBuffers = kWarps == 1 ? clamp((227 * 1024 / kResident - kFixed) / (kTiles * kBytes), 2, kMost < 4 ? kMost : 4)
+                                                : clamp(kStages, 2, 4);
+    static constexpr int kBuffersAlone = kWarps == 1 ? clamp((227 * 1024 - kFixed) / (kTiles * kBytes), kBuffers, kMost) : kBuffers;
+    // Stages under way. Where a whole tile is, no buffer is used twice.
+    __host__ __device__ static constexpr int ahead(int buffers) { return kWarps == 4 && buffers == kStages ? buffers : buffers - 1; }
+};
+
+template <class S>
+struct alignas(128) Block : S {  // aligned for the stages behind it: copies to shared memory write lines of 128 bytes
+    alignas(16) float q[D * S::kPad];               // q[d][h]
+    alignas(16) float scratch[S::kTiles][S::kScratch];  // p[t][h], then a[h][d]
+    float m[S::kTiles][S::kPad], l[S::kTiles][S::kPad];
+    float partial[S::kTiles][4][S::kPad];           // maxima of warps, then sums of C7's rows
+    Weights weights[4][S::kTiles][2][S::kPad];      // of every warp: it walks by itself
+    int32_t table[S::kTiles][2][kTable];            // pages of the tile that is worked on, and of the next
     Row row;
-    float q[D][kPad];
-    float scratch[kTiles][kScratch];  // p[t][h], then a[h][d]
-    float m[kTiles][kPad], l[kTiles][kPad];
-    float partial[kTiles][4][kPad];   // maxima of warps, then sums of C7's rows
-    Weights weights[4][kTiles][2][kPad];  // of every warp: it walks by itself
-    Weights stored[32][2][kPad];          // of 32 states that other blocks have stored
-    int32_t table[kTiles][kTable];
-    int last;
+
+    // Stages lie behind the block's own: [kTiles][buffers][kBytes], as many buffers as the launch gives.
+    __device__ __forceinline__ unsigned char* stage(int buffers, int slot, int buffer) {
+        return reinterpret_cast<unsigned char*>(this + 1) + (slot * buffers + buffer) * S::kBytes;
+    }
+};
+
+// A vector of floats: kRun dimensions of q or tokens of p, kPad heads each.
+template <class S>
+struct alignas(16) Run {
+    float at[S::kRun * S::kPad];
 };
 
 // A tile and this thread's place in it.
-struct Place {
-    int64_t origin;  // first token of the tile
-    int low, high;   // tokens [low, high) of the tile take part
-    int slot;        // which of the block's tiles it is
-    int warp, lane;  // warp: of those that share the tile
+struct Tile {
+    int origin;     // first token of the tile
+    int low, high;  // tokens [low, high) of the tile take part
+    int slot;       // which of the block's tiles it is
+    int buffer;     // which of its two tables
+    int thread;     // of those that share the tile
+
+    __device__ __forceinline__ bool live() const { return low < high; }
+    __device__ __forceinline__ bool whole() const { return low == 0 && high == kTile; }
 };
+
+// The number of this thread, with bounds that the compiler sees.
+__device__ __forceinline__ int thread_of_block() { return static_cast<int>(threadIdx.x % kThreads); }
+
+template <class S>
+__device__ __forceinline__ Tile tile_of(const Row& row, int unit) {
+    Tile at;
+    at.slot = thread_of_block() / S::kLanes, at.thread = thread_of_block() % S::kLanes, at.buffer = unit & 1;
+    at.origin = (unit * S::kTiles + at.slot) * kTile;  // MAX_SEQ_LEN keeps it in 32 bits
+    at.low = row.start > at.origin ? row.start - at.origin : 0;
+    at.high = row.len - at.origin < kTile ? row.len - at.origin : kTile;
+    return at;
+}
+
+// A barrier of the threads that share a tile.
+template <class S>
+__device__ __forceinline__ void wait_for_tile() {
+    if (S::kWarps == 1) {
+        __syncwarp();
+    } else {
+        __syncthreads();
+    }
+}

@@ -1,215 +1,203 @@
 // One tile of paged_decode: logits, weights, and the weighted sum of V, by kWarps warps (C13.1, C13.2).
 #pragma once
 
-#include "decode_shape.cuh"
+#include "decode_copy.cuh"
 
-template <int kWarps>
-__device__ __forceinline__ void wait_for_tile() {
-    if (kWarps == 1) {
-        __syncwarp();
-    } else {
-        __syncthreads();
-    }
-}
-
-// The page ids of a tile into shared memory: those of tokens that take part, no others are read.
-template <int kWarps>
-__device__ __forceinline__ void read_table(const Row& row, Block<kWarps>& s, const Place& at) {
-    const int64_t first = at.origin / kPage;
-    for (int i = at.warp * 32 + at.lane; i < kTable; i += 32 * kWarps) {
-        const int64_t begin = (first + i) * kPage - at.origin;  // of the page's tokens in the tile
-        if (begin < at.high && begin + kPage > at.low) s.table[at.slot][i] = row.table[first + i];
-    }
-}
-
-// Offset of a page and of a token in it; t counts from the tile's first token and takes part.
-template <int kWarps>
-__device__ __forceinline__ int64_t token_offset(const Block<kWarps>& s, const Place& at, int t, int64_t page_stride, int64_t token_stride) {
-    const int place = static_cast<int>(at.origin % kPage) + t;  // a page may hold several tiles
-    return s.table[at.slot][place / kPage] * page_stride + static_cast<int64_t>(place % kPage) * token_stride;
-}
-
-// C12: the base-2 logit of a dot product.
-__device__ __forceinline__ float base2(const PagedDecodeParams& p, const Row& row, float dot, int h, int64_t token) {
-    if (p.alibi_slopes == nullptr && p.cap == 0.0f) return sb::mul(dot, p.scale2);
-    float s = sb::mul(dot, p.scale);
-    if (p.cap != 0.0f) s = sb::mul(p.cap, sb::tanh(sb::div(s, p.cap)));
-    if (p.alibi_slopes != nullptr) {
-        const int64_t head = row.head + (h < row.heads ? h : row.heads - 1);
-        s = sb::add(s, sb::mul(p.alibi_slopes[head], static_cast<float>(token - (row.len - 1))));
-    }
-    return sb::logits2(s);
-}
-
-// Dot products of this lane's tokens first + 32 * i (C13.1). A token that takes no part reads another's K, and its product is not used.
-template <int kWarps>
-__device__ __forceinline__ void dot_products(const PagedDecodeParams& p, const Row& row, const Block<kWarps>& s, const Place& at, int first,
-                                             float (&dot)[4 / kWarps][kPad]) {
-    constexpr int kTokens = 4 / kWarps, kVectors = D / kX;
-    constexpr int kWanted = kWarps == 1 ? kAheadK : 16;  // a tile alone has nothing else to hide its loads behind
-    constexpr int kAhead = kVectors % kWanted == 0 ? kWanted : kVectors < kWanted ? kVectors : 1;
-    const T* k[kTokens];
+// C12: base-2 logits of dot products where there is a cap or a bias, in place, one by one through shared memory: short code counts more there.
+template <class S>
+__device__ __forceinline__ void make_special_logits(const PagedDecodeParams& p, Block<S>& s, const Tile& at,
+                                                    float (&s2)[S::kTokens][S::kPad]) {
+    constexpr int kPad = S::kPad;
+    float* own = &s.scratch[at.slot][at.thread];  // own[e * kLanes], e = i * kPad + h
 #pragma unroll
-    for (int i = 0; i < kTokens; ++i) {
-        const int wanted = first + 32 * i;
-        const int t = wanted < at.low ? at.low : wanted >= at.high ? at.high - 1 : wanted;
-        k[i] = row.k + token_offset(s, at, t, p.k_cache_stride[0], p.k_cache_stride[3]);
-#pragma unroll
-        for (int h = 0; h < kPad; ++h) dot[i][h] = 0.0f;
-    }
-    sb::Words<16> now[kAhead][kTokens], next[kAhead][kTokens];
-    const auto load = [&](int j, sb::Words<16>(&into)[kAhead][kTokens]) {
-#pragma unroll
-        for (int u = 0; u < kAhead; ++u) {
-#pragma unroll
-            for (int i = 0; i < kTokens; ++i) into[u][i].load(k[i] + (j + u) * p.k_cache_stride[2]);
+    for (int e = 0; e < S::kTokens * kPad; ++e) own[e * S::kLanes] = s2[e / kPad][e % kPad];
+#pragma unroll 1
+    for (int e = 0; e < S::kTokens * kPad; ++e) {
+        float logit = sb::mul(own[e * S::kLanes], p.scale);
+        if (p.cap != 0.0f) logit = sb::mul(p.cap, sb::tanh(sb::div(logit, p.cap)));
+        if (p.alibi_slopes != nullptr && e % kPad < s.row.heads) {
+            const int token = at.origin + at.thread + S::kLanes * (e / kPad);
+            logit = sb::add(logit, sb::mul(p.alibi_slopes[s.row.head + e % kPad], static_cast<float>(token - (s.row.len - 1))));
         }
-    };
-    load(0, now);
-#pragma unroll 2
-    for (int j = 0; j < kVectors; j += kAhead) {
-        if (j + kAhead < kVectors) load(j + kAhead, next);
+        own[e * S::kLanes] = sb::logits2(logit);
+    }
 #pragma unroll
-        for (int u = 0; u < kAhead; ++u) {
+    for (int e = 0; e < S::kTokens * kPad; ++e) s2[e / kPad][e % kPad] = own[e * S::kLanes];
+    wait_for_tile<S>();
+}
+
+// C12: base-2 logits of dot products, in place; -inf, whose p is +0, where a token takes no part.
+template <class S>
+__device__ __forceinline__ void make_logits(const PagedDecodeParams& p, Block<S>& s, const Tile& at,
+                                            float (&s2)[S::kTokens][S::kPad]) {
+    constexpr int kPad = S::kPad;
+    if (p.alibi_slopes == nullptr && p.cap == 0.0f) {
 #pragma unroll
-            for (int x = 0; x < kX; ++x) {
-                const Heads q = *reinterpret_cast<const Heads*>(s.q[(j + u) * kX + x]);
+        for (int i = 0; i < S::kTokens; ++i) {
 #pragma unroll
-                for (int i = 0; i < kTokens; ++i) {
-                    const float key = now[u][i].template element<T>(x);
+            for (int h = 0; h < kPad; ++h) s2[i][h] = sb::mul(s2[i][h], p.scale2);
+        }
+    } else {
+        make_special_logits(p, s, at, s2);
+    }
+    if (at.whole()) return;
 #pragma unroll
-                    for (int h = 0; h < kHeads; ++h) dot[i][h] = sb::fma(q.at[h], key, dot[i][h]);  // C8
+    for (int i = 0; i < S::kTokens; ++i) {
+        const bool live = at.thread + S::kLanes * i >= at.low && at.thread + S::kLanes * i < at.high;
+#pragma unroll
+        for (int h = 0; h < kPad; ++h) s2[i][h] = live ? s2[i][h] : -sb::kInf;
+    }
+}
+
+// The part of the dot products of this thread's tokens thread + kLanes * i that a stage of K holds (C13.1).
+template <class S>
+__device__ __forceinline__ void add_dot_products(const Block<S>& s, const Tile& at, int vector, const unsigned char* stage,
+                                                 float (&dot)[S::kTokens][S::kPad]) {
+    constexpr int kUnroll = S::kWarps == 1 ? 1 : S::kVectorsOfStage;  // short code where many warps hide each other's waiting
+#pragma unroll kUnroll
+    for (int v = 0; v < S::kVectorsOfStage; ++v) {
+        if (kVectors % S::kVectorsOfStage != 0 && vector + v >= kVectors) break;
+        sb::Words<16> key[S::kTokens];
+#pragma unroll
+        for (int i = 0; i < S::kTokens; ++i) key[i].read(stage + 16 * (place_of_key<S::kVectorsOfStage>(at.thread, v) + S::kLanes * i));
+#pragma unroll
+        for (int x = 0; x < kX; x += S::kRun) {
+            const Run<S> q = *reinterpret_cast<const Run<S>*>(&s.q[((vector + v) * kX + x) * S::kPad]);
+#pragma unroll
+            for (int r = 0; r < S::kRun; ++r) {
+#pragma unroll
+                for (int i = 0; i < S::kTokens; ++i) {
+                    const float value = key[i].template element<T>(x + r);
+#pragma unroll
+                    for (int h = 0; h < S::kHeads; ++h) dot[i][h] = sb::fma(q.at[r * S::kPad + h], value, dot[i][h]);  // C8
                 }
             }
         }
-#pragma unroll
-        for (int u = 0; u < kAhead; ++u) {
-#pragma unroll
-            for (int i = 0; i < kTokens; ++i) now[u][i] = next[u][i];
-        }
     }
 }
 
-// p[t][h] into scratch, m and l of the tile (C12, C7), from the base-2 logits of its lanes.
-template <int kWarps>
-__device__ __forceinline__ void softmax(Block<kWarps>& s, const Place& at, int first, const float (&s2)[4 / kWarps][kPad]) {
-    constexpr int kTokens = 4 / kWarps;
+// p[t][h] into scratch, m and l of the tile (C12, C7), from the base-2 logits of its threads.
+template <class S>
+__device__ __forceinline__ void softmax(Block<S>& s, const Tile& at, const float (&s2)[S::kTokens][S::kPad]) {
+    constexpr int kTokens = S::kTokens, kPad = S::kPad;
+    const int warp = at.thread / 32, lane = at.thread % 32;
     float top[kPad];
-    bool live[kTokens];
-#pragma unroll
-    for (int i = 0; i < kTokens; ++i) live[i] = first + 32 * i >= at.low && first + 32 * i < at.high;
 #pragma unroll
     for (int h = 0; h < kPad; ++h) {
         top[h] = -sb::kInf;
 #pragma unroll
-        for (int i = 0; i < kTokens; ++i) top[h] = live[i] ? sb::running_max(top[h], s2[i][h]) : top[h];
+        for (int i = 0; i < kTokens; ++i) top[h] = sb::running_max(top[h], s2[i][h]);
     }
-    const float most = sb::fold<kPad>(top, at.lane, [](float a, float b) { return sb::running_max(a, b); });
-    s.partial[at.slot][at.warp][sb::folded_index<kPad>(at.lane)] = most;
-    wait_for_tile<kWarps>();
+    const float most = sb::fold<kPad>(top, lane, [](float a, float b) { return sb::running_max(a, b); });
+    if (lane % (32 / kPad) == 0) s.partial[at.slot][warp][sb::folded_index<kPad>(lane)] = most;
+    wait_for_tile<S>();
     float weights[kTokens * kPad];
 #pragma unroll
     for (int h = 0; h < kPad; ++h) {
         float m = s.partial[at.slot][0][h];
 #pragma unroll
-        for (int w = 1; w < kWarps; ++w) m = sb::running_max(m, s.partial[at.slot][w][h]);
+        for (int w = 1; w < S::kWarps; ++w) m = sb::running_max(m, s.partial[at.slot][w][h]);
         m = sb::ceil(m);
-        if (at.lane == 0 && at.warp == 0) s.m[at.slot][h] = m;
+        if (at.thread == 0) s.m[at.slot][h] = m;
 #pragma unroll
-        for (int i = 0; i < kTokens; ++i) weights[i * kPad + h] = live[i] ? sb::weight_p(s2[i][h], m) : 0.0f;
+        for (int i = 0; i < kTokens; ++i) weights[i * kPad + h] = sb::weight_p(s2[i][h], m);
     }
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-        Heads p;
+        float* p = &s.scratch[at.slot][(at.thread + S::kLanes * i) * kPad];
 #pragma unroll
-        for (int h = 0; h < kPad; ++h) p.at[h] = weights[i * kPad + h];
-        *reinterpret_cast<Heads*>(&s.scratch[at.slot][(first + 32 * i) * kPad]) = p;
+        for (int h = 0; h < kPad; h += 4) {
+            if constexpr (kPad < 4) {
+                for (int j = 0; j < kPad; ++j) p[j] = weights[i * kPad + j];
+            } else {
+                *reinterpret_cast<float4*>(p + h) = {weights[i * kPad + h], weights[i * kPad + h + 1], weights[i * kPad + h + 2], weights[i * kPad + h + 3]};
+            }
+        }
     }
-    const float sum = sb::fold<kTokens * kPad>(weights, at.lane, [](float a, float b) { return sb::add(a, b); });  // C7: lanes
-    wait_for_tile<kWarps>();  // everybody has read the maxima
-    const int value = sb::folded_index<kTokens * kPad>(at.lane);
-    s.partial[at.slot][at.warp * kTokens + value / kPad][value % kPad] = sum;
-    wait_for_tile<kWarps>();
-    if (at.warp == 0 && at.lane < kPad) {
+    constexpr int kValues = kTokens * kPad;
+    const float sum = sb::fold<kValues>(weights, lane, [](float a, float b) { return sb::add(a, b); });  // C7: lanes
+    wait_for_tile<S>();  // everybody has read the maxima
+    const int value = sb::folded_index<kValues>(lane);
+    if (lane % (32 / kValues) == 0) s.partial[at.slot][warp * kTokens + value / kPad][value % kPad] = sum;
+    wait_for_tile<S>();
+    if (at.thread < kPad) {
         const auto& rows = s.partial[at.slot];
-        s.l[at.slot][at.lane] = sb::sum_rows(rows[0][at.lane], rows[1][at.lane], rows[2][at.lane], rows[3][at.lane]);  // C7: rows
+        s.l[at.slot][at.thread] = sb::sum_rows(rows[0][at.thread], rows[1][at.thread], rows[2][at.thread], rows[3][at.thread]);  // C7: rows
     }
 }
 
-// V of a tile on its way through registers, a group of vectors ahead, and a[h][d] (C13.2).
-template <int kWarps>
-struct WeightedSum {
-    using B = Block<kWarps>;
-    static constexpr int kStep = kRows ? 1 : kX < kPage ? kX : kPage;  // tokens of a vector
-    static constexpr int kAhead = kRows || kWarps == 4 ? 8 : kAheadV;
-    static_assert(kTile / kStep % kAhead == 0, "groups of vectors tile a tile");
-    using Vector = sb::Words<(kRows ? B::kUnit : kStep) * sizeof(T)>;
+// Dimension i of a thread in PV; it may lie past the last.
+template <class S>
+__device__ __forceinline__ int dimension(const Tile& at, int i) {
+    return (at.thread + i / S::kUnit * S::kLanes) * S::kUnit + i % S::kUnit;
+}
 
-    Vector now[kAhead][B::kUnits];
-    int64_t column[B::kUnits];  // where a unit's dimensions lie in a page
-
-    __device__ __forceinline__ void load(const PagedDecodeParams& p, const Row& row, const B& s, const Place& at, int group,
-                                         Vector (&into)[kAhead][B::kUnits]) const {
+// The part of a[h,d] (C13.2) that a stage of V holds, tokens [token, token + kTokensOfStage), all of which take part.
+template <class S>
+__device__ __forceinline__ void add_values(const Block<S>& s, const Tile& at, int token, const unsigned char* stage,
+                                           float (&a)[S::kDims][S::kHeads]) {
+    constexpr int kStep = kRows ? (S::kRun > 2 ? S::kRun : 2) : kX;  // tokens at a time
+    using Vector = sb::Words<(kRows ? S::kUnit * sizeof(T) : 16)>;
+    constexpr int kVectorsOfStep = kRows ? kStep * S::kUnits : S::kDims;
+    constexpr int kUnroll = S::kWarps == 1 ? 1 : 4;
+#pragma unroll kUnroll
+    for (int t = 0; t < S::kTokensOfStage; t += kStep) {
+        Vector value[kVectorsOfStep];
 #pragma unroll
-        for (int u = 0; u < kAhead; ++u) {
-            const int wanted = group + u * kStep;
-            const int t = wanted < at.low ? at.low / kStep * kStep : wanted >= at.high ? (at.high - 1) / kStep * kStep : wanted;
-            const T* v = row.v + token_offset(s, at, t, p.v_cache_stride[0], p.v_cache_stride[3]);
-#pragma unroll
-            for (int i = 0; i < B::kUnits; ++i) into[u][i].load(v + column[i]);
-        }
-    }
-
-    __device__ __forceinline__ static int first_group(const Place& at) { return at.low / (kStep * kAhead) * (kStep * kAhead); }
-
-    __device__ __forceinline__ void begin(const PagedDecodeParams& p, const Row& row, const B& s, const Place& at) {
-#pragma unroll
-        for (int i = 0; i < B::kUnits; ++i) {
-            const int unit = at.warp * 32 + at.lane + i * B::kLanes;
-            column[i] = static_cast<int64_t>(unit < D / B::kUnit ? unit * B::kUnit : 0) * p.v_cache_stride[2];
-        }
-        load(p, row, s, at, first_group(at), now);
-    }
-
-    // a[h][d] of the tile into scratch, whose p is read before.
-    __device__ __forceinline__ void finish(const PagedDecodeParams& p, const Row& row, B& s, const Place& at) {
-        float acc[B::kDims][kHeads] = {};
-        const auto token = [&](int u, int x, int t) {
-            const Heads weight = *reinterpret_cast<const Heads*>(&s.scratch[at.slot][t * kPad]);
-#pragma unroll
-            for (int i = 0; i < B::kDims; ++i) {
-                const float value = now[u][i / B::kUnit].template element<T>(kRows ? i % B::kUnit : x);
-#pragma unroll
-                for (int h = 0; h < kHeads; ++h) acc[i][h] = sb::fma(weight.at[h], value, acc[i][h]);  // C8
+        for (int i = 0; i < kVectorsOfStep; ++i) {
+            const int dim = dimension<S>(at, kRows ? i % S::kUnits * S::kUnit : i), there = dim < D ? dim : 0;
+            if constexpr (kRows) {
+                value[i].read(stage + ((t + i / S::kUnits) * D + there) * sizeof(T));
+            } else {
+                value[i].read(stage + 16 * place_of_value<S::kTokensOfStage / kX>(there, t / kX));
             }
-        };
-        Vector next[kAhead][B::kUnits];
-#pragma unroll 1
-        for (int group = first_group(at); group < at.high; group += kAhead * kStep) {
-            if (group + kAhead * kStep < at.high) load(p, row, s, at, group + kAhead * kStep, next);
-            if (group >= at.low && group + kAhead * kStep <= at.high) {
+        }
 #pragma unroll
-                for (int i = 0; i < kAhead * kStep; ++i) token(i / kStep, i % kStep, group + i);
-            } else {  // C8: who takes no part executes nothing
+        for (int u = 0; u < kStep; u += S::kRun) {
+            const Run<S> weight = *reinterpret_cast<const Run<S>*>(&s.scratch[at.slot][(token + t + u) * S::kPad]);
 #pragma unroll
-                for (int i = 0; i < kAhead * kStep; ++i) {
-                    if (group + i >= at.low && group + i < at.high) token(i / kStep, i % kStep, group + i);
+            for (int r = 0; r < S::kRun; ++r) {
+#pragma unroll
+                for (int i = 0; i < S::kDims; ++i) {
+                    const float v = kRows ? value[(u + r) * S::kUnits + i / S::kUnit].template element<T>(i % S::kUnit)
+                                          : value[i].template element<T>(u + r);
+#pragma unroll
+                    for (int h = 0; h < S::kHeads; ++h) a[i][h] = sb::fma(weight.at[r * S::kPad + h], v, a[i][h]);  // C8
                 }
             }
-#pragma unroll
-            for (int u = 0; u < kAhead; ++u) {
-#pragma unroll
-                for (int i = 0; i < B::kUnits; ++i) now[u][i] = next[u][i];
-            }
-        }
-        wait_for_tile<kWarps>();  // p has been read: its place takes a
-#pragma unroll
-        for (int i = 0; i < B::kDims; ++i) {
-            const int dim = (at.warp * 32 + at.lane + i / B::kUnit * B::kLanes) * B::kUnit + i % B::kUnit;
-#pragma unroll
-            for (int h = 0; h < kHeads; ++h) {
-                if (dim < D) s.scratch[at.slot][h * D + dim] = acc[i][h];
-            }
         }
     }
-};
+}
+
+// The same where some tokens of the stage take no part: those execute nothing (C8).
+template <class S>
+__device__ __forceinline__ void add_some_values(const Block<S>& s, const Tile& at, int token, const unsigned char* stage,
+                                                float (&a)[S::kDims][S::kHeads]) {
+    const int first = at.low > token ? at.low - token : 0;
+    const int last = at.high < token + S::kTokensOfStage ? at.high - token : S::kTokensOfStage;
+#pragma unroll 1
+    for (int t = first; t < last; ++t) {
+#pragma unroll
+        for (int i = 0; i < S::kDims; ++i) {
+            const int dim = dimension<S>(at, i), there = dim < D ? dim : 0;
+            const int place = kRows ? t * D + there : kX * place_of_value<S::kTokensOfStage / kX>(there, t / kX) + t % kX;
+            const float v = sb::to_f32(reinterpret_cast<const T*>(stage)[place]);
+#pragma unroll
+            for (int h = 0; h < S::kHeads; ++h) a[i][h] = sb::fma(s.scratch[at.slot][(token + t) * S::kPad + h], v, a[i][h]);
+        }
+    }
+}
+
+// a[h][d] of the tile into scratch, whose p everybody has read.
+template <class S>
+__device__ __forceinline__ void put_values(Block<S>& s, const Tile& at, const float (&a)[S::kDims][S::kHeads]) {
+    wait_for_tile<S>();
+#pragma unroll
+    for (int i = 0; i < S::kDims; ++i) {
+        const int dim = dimension<S>(at, i);
+#pragma unroll
+        for (int h = 0; h < S::kHeads; ++h) {
+            if (dim < D) s.scratch[at.slot][h * D + dim] = a[i][h];
+        }
+    }
+}

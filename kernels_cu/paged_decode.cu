@@ -1,35 +1,30 @@
 // paged_decode: decode attention over a paged cache, one query token a sequence, in C13's order of tiles and spans.
 //
 // A block of four warps serves up to eight query heads of one kv head, so that K and V are read once. kWarps warps share a tile: with one
-// warp a tile the block takes whole spans, with four it takes a tile alone, for batches too small to fill a GPU. In QK a lane owns 4 / kWarps
-// tokens and every head; in PV it owns the head dimensions `dim(i)` and every head. K and V go straight into registers, one group ahead.
-// States that other blocks made of the same row are joined by the block that finishes last. The bytes depend on none of this (C13).
+// warp a tile the block takes whole spans, with four it takes a tile alone. In QK a lane owns 4 / kWarps tokens and every head; in PV it owns
+// the head dimensions `dimension(i)` and every head. K and V come through shared memory, copied ahead of the work (decode_copy.cuh). States
+// of a row that several blocks share are stored and joined by a second kernel (decode_join.cuh). The bytes depend on none of this (C13).
+#include "decode_join.cuh"
 #include "decode_tile.cuh"
-#include "decode_walk.cuh"
 
 // C13.5 for a finished row, after the sink where there is one.
-template <int kWarps>
-__device__ __forceinline__ void finish(const PagedDecodeParams& p, const Row& row, Block<kWarps>& s, Walk& walk, float (&a)[kElements]) {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+template <class S>
+__device__ __forceinline__ void finish(const PagedDecodeParams& p, Block<S>& s, Walk& walk, float (&a)[S::kElements]) {
+    const Row& row = s.row;
+    const int warp = thread_of_block() / 32, lane = thread_of_block() % 32;
     __syncwarp();  // the last weights have been read
-    if (p.sinks != nullptr && lane < row.heads) {  // C13.4: one more span
-        const float s2 = sb::logits2(p.sinks[row.head + lane]);
-        const float m = sb::ceil(sb::running_max(-sb::kInf, s2));
-        s.weights[warp][0][0][lane] = walk.step(false, m, sb::weight_p(s2, m));
-    }
     if (lane < row.heads) {
+        if (p.sinks != nullptr) s.weights[warp][0][0][lane] = walk.step_sink(p.sinks[row.head + lane]);
         s.weights[warp][0][1][lane].next = walk.l;
-        if (p.lse != nullptr && warp == 0) {
-            p.lse[row.n * p.lse_stride[0] + (row.head + lane) * p.lse_stride[1]] = sb::canonical_nan(sb::lse(walk.m, walk.l));
-        }
+        if (warp == 0) write_lse(p, row.n, row.head + lane, walk);
     }
     __syncwarp();
 #pragma unroll
-    for (int e = 0; e < kElements; ++e) {
+    for (int e = 0; e < S::kElements; ++e) {
         int h, d;
-        if (!element_of(row, e, &h, &d)) continue;
+        if (!element_of<S>(row, e, &h, &d)) continue;
         if (p.sinks != nullptr) a[e] = join(false, a[e], s.weights[warp][0][0][h], 0.0f);
-        p.out[row.n * p.out_stride[0] + (row.head + h) * p.out_stride[1] + d] = sb::from_f32<T>(sb::div(a[e], s.weights[warp][0][1][h].next));
+        write_out(p, row.n, row.head + h, d, a[e], s.weights[warp][0][1][h].next);
     }
 }
 
@@ -41,122 +36,173 @@ __device__ __forceinline__ void finish_empty(const PagedDecodeParams& p, const R
     }
 }
 
-template <int kWarps>
-__global__ void __launch_bounds__(kThreads, kResident) decode(const PagedDecodeParams p, const int64_t shares) {
-    using B = Block<kWarps>;
-    __shared__ B s;
-    constexpr int kUnitTokens = B::kTiles * kTile;
-    const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-    const int share = static_cast<int>(blockIdx.x % shares);  // which part of the row this block takes
-    const int units_a_block = kWarps == 1 ? static_cast<int>(p.split) : 1;
-    if (thread == 0) {
-        Row& own = s.row;
-        const int64_t block = blockIdx.x / shares, g = block / kHeadBlocks % p.g;
-        own.n = block / (p.g * kHeadBlocks);
-        own.head = g * kGroup + block % kHeadBlocks * kHeads;
-        own.heads = static_cast<int>((g + 1) * kGroup - own.head < kHeads ? (g + 1) * kGroup - own.head : kHeads);
-        own.len = p.seq_lens[own.n];
-        own.start = p.window != 0 && p.window < own.len ? static_cast<int>(own.len - p.window) : 0;
-        own.k = p.k_cache + g * p.k_cache_stride[1];
-        own.v = p.v_cache + g * p.v_cache_stride[1];
-        own.table = p.block_tables + own.n * p.block_tables_stride[0];
-        own.first_unit = own.start / kUnitTokens;
-        own.units = (own.len + kUnitTokens - 1) / kUnitTokens;
-        own.blocks = (own.units - 1) / units_a_block - own.first_unit / units_a_block + 1;
+// A unit's tiles, whose states lie in shared memory: C13.3; then C13.4, or the span's state is stored. C10: tiles without tokens are skipped.
+template <class S>
+__device__ __forceinline__ void join_tiles(const PagedDecodeParams& p, Block<S>& s, int unit, Walk& walk, float (&a)[S::kElements]) {
+    const Row& row = s.row;
+    const int warp = thread_of_block() / 32, lane = thread_of_block() % 32;
+    const int first_tile = unit * S::kTiles, last_tile = (row.len - 1) / kTile;
+    const int from = row.start / kTile > first_tile ? row.start / kTile - first_tile : 0;
+    const int to = last_tile - first_tile < S::kTiles ? last_tile - first_tile + 1 : S::kTiles;
+    Walk span = {0.0f, 0.0f};
+#pragma unroll
+    for (int u = 0; u < S::kTiles; ++u) {
+        if (u < from || u >= to || lane >= S::kPad) continue;
+        s.weights[warp][u][0][lane] = span.step(u == from, s.m[u][lane], s.l[u][lane]);
     }
+    if (row.blocks == 1 && lane < S::kPad) s.weights[warp][0][1][lane] = walk.step(unit == row.first_unit, span.m, span.l);
+    __syncwarp();
+    const bool whole = from == 0 && to == S::kTiles;
+    float span_a[S::kElements];
+#pragma unroll
+    for (int e = 0; e < S::kElements; ++e) {
+        int h, d;
+        if (!element_of<S>(row, e, &h, &d)) continue;
+        const int at = h * D + d;
+        span_a[e] = s.scratch[from][at];
+        if (whole) {
+#pragma unroll
+            for (int u = 1; u < S::kTiles; ++u) span_a[e] = join(false, span_a[e], s.weights[warp][u][0][h], s.scratch[u][at]);
+        } else {
+#pragma unroll 1
+            for (int u = from + 1; u < to; ++u) span_a[e] = join(false, span_a[e], s.weights[warp][u][0][h], s.scratch[u][at]);
+        }
+    }
+    if (row.blocks > 1) {
+        store<S>(p, row, span, span_a, unit);
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < S::kElements; ++e) {
+        int h, d;
+        if (element_of<S>(row, e, &h, &d)) a[e] = join(unit == row.first_unit, a[e], s.weights[warp][0][1][h], span_a[e]);
+    }
+}
+
+template <class S>
+__global__ void __launch_bounds__(kThreads, S::kResident) decode(const PagedDecodeParams p, const int64_t first_sequence, const int buffers) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    Block<S>& s = *reinterpret_cast<Block<S>*>(memory);
+    const int thread = thread_of_block();
+    const int64_t n = first_sequence + blockIdx.z, g = blockIdx.x / S::kHeadBlocks, head = g * kGroup + blockIdx.x % S::kHeadBlocks * S::kHeads;
+    const int units_a_block = S::kWarps == 1 ? static_cast<int>(p.split) : 1;
+    const int own_unit = static_cast<int>(blockIdx.y) * units_a_block;
+    const int heads = static_cast<int>((g + 1) * kGroup - head < S::kHeads ? (g + 1) * kGroup - head : S::kHeads);
+    // Page ids of the first unit, q and the length are asked for together, the ids before it is known which of them have tokens.
+    Tile first = {};
+    first.slot = thread / S::kLanes, first.thread = thread % S::kLanes, first.buffer = own_unit & 1;
+    first.origin = (own_unit * S::kTiles + first.slot) * kTile;
+    const Copier<S> copier = {
+        p, s, n, reinterpret_cast<uint64_t>(p.k_cache + g * p.k_cache_stride[1]), reinterpret_cast<uint64_t>(p.v_cache + g * p.v_cache_stride[1])};
+    copier.copy_table(first);
+    constexpr int kOfQ = (S::kPad * D + kThreads - 1) / kThreads;
+    T q[kOfQ];
+#pragma unroll
+    for (int i = 0; i < kOfQ; ++i) {
+        const int at = thread + i * kThreads, h = at / D < heads ? at / D : 0;
+        q[i] = p.q[n * p.q_stride[0] + (head + h) * p.q_stride[1] + at % D];
+    }
+    const int len = p.seq_lens[n];
+    if (thread == 0) {
+        Row row;
+        measure<S>(p, n, len, row);
+        row.head = head, row.heads = heads;
+        s.row = row;
+    }
+#pragma unroll
+    for (int i = 0; i < kOfQ; ++i) {
+        const int at = thread + i * kThreads;
+        if (S::kPad * D % kThreads == 0 || at < S::kPad * D) s.q[at % D * S::kPad + at / D] = sb::to_f32(q[i]);
+    }
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
     __syncthreads();
     const Row& row = s.row;
     if (row.len <= 0) {
-        if (share == 0) finish_empty(p, row);
+        if (blockIdx.y == 0) finish_empty(p, row);
         return;
     }
-    int unit = share * units_a_block;  // this block takes [unit, last_unit)
-    const int last_unit = unit + units_a_block < row.units ? unit + units_a_block : row.units;
-    unit = unit > row.first_unit ? unit : row.first_unit;
+    int unit = own_unit > row.first_unit ? own_unit : row.first_unit;  // this block takes [unit, last_unit)
+    const int last_unit = own_unit + units_a_block < row.units ? own_unit + units_a_block : row.units;
     if (unit >= last_unit) return;
-    for (int at = thread; at < kPad * D; at += kThreads) {
-        const int h = at / D < row.heads ? at / D : 0;
-        s.q[at % D][at / D] = sb::to_f32(p.q[row.n * p.q_stride[0] + (row.head + h) * p.q_stride[1] + at % D]);
+    const int live_unit = tile_of<S>(row, unit).live() ? unit : unit + 1;
+    Stream<S> stream = {copier, live_unit, last_unit, buffers, tile_of<S>(row, live_unit)};
+    if (live_unit != own_unit) {
+        if (live_unit < last_unit) copier.copy_table(stream.at);
+        __pipeline_commit();
+        __pipeline_wait_prior(0);
+        wait_for_tile<S>();
     }
-    Walk walk;
-    float a[kElements];
+    stream.begin();
+    Walk walk = {0.0f, 0.0f};
+    float a[S::kElements];
     for (; unit < last_unit; ++unit) {
-        Place at;
-        at.slot = thread / B::kLanes, at.warp = warp % kWarps, at.lane = lane;
-        at.origin = static_cast<int64_t>(unit) * kUnitTokens + at.slot * kTile;
-        at.low = row.start > at.origin ? static_cast<int>(row.start - at.origin) : 0;
-        at.high = row.len - at.origin < kTile ? static_cast<int>(row.len - at.origin) : kTile;
-        if (at.low < at.high) read_table(row, s, at);
-        __syncthreads();  // q and the table are there; the last unit's states have been read
-        if (at.low < at.high) {
-            const int first = at.warp * B::kTokens * 32 + lane;
-            float s2[B::kTokens][kPad];
-            WeightedSum<kWarps> sum;
-            if (kWarps == 4) sum.begin(p, row, s, at);
-            dot_products<kWarps>(p, row, s, at, first, s2);
-            if (kWarps == 1) sum.begin(p, row, s, at);
-#pragma unroll
-            for (int i = 0; i < B::kTokens; ++i) {
-#pragma unroll
-                for (int h = 0; h < kPad; ++h) s2[i][h] = h < kHeads ? base2(p, row, s2[i][h], h, at.origin + first + 32 * i) : 0.0f;
+        const Tile at = tile_of<S>(row, unit);
+        float s2[S::kTokens][S::kPad] = {};
+        if (at.live()) {
+#pragma unroll 1
+            for (int stage = 0; stage < S::kStagesOfK; ++stage) {
+                const unsigned char* keys = stream.next();
+                add_dot_products(s, at, stage * S::kVectorsOfStage, keys, s2);
             }
-            softmax<kWarps>(s, at, first, s2);
-            sum.finish(p, row, s, at);
+        }
+        __syncthreads();  // the last unit's states have been read
+        if (at.live()) {
+            make_logits(p, s, at, s2);
+            softmax(s, at, s2);
+            float of_tile[S::kDims][S::kHeads] = {};
+#pragma unroll 1
+            for (int stage = 0; stage < S::kStagesOfV; ++stage) {
+                const unsigned char* values = stream.next();
+                const int token = stage * S::kTokensOfStage;
+                if (at.low <= token && token + S::kTokensOfStage <= at.high) {
+                    add_values(s, at, token, values, of_tile);
+                } else {
+                    add_some_values(s, at, token, values, of_tile);
+                }
+            }
+            put_values(s, at, of_tile);
         }
         __syncthreads();
-        // C13.3 over this unit's tiles, C10: those without tokens are skipped. Then C13.4, or the state is stored.
-        const int first_tile = unit * B::kTiles, last_tile = (row.len - 1) / kTile;
-        const int from = row.start / kTile > first_tile ? row.start / kTile - first_tile : 0;
-        const int to = last_tile - first_tile < B::kTiles ? last_tile - first_tile + 1 : B::kTiles;
-        Walk span;
-#pragma unroll
-        for (int u = 0; u < B::kTiles; ++u) {
-            if (u < from || u >= to || lane >= kPad) continue;
-            s.weights[warp][u][0][lane] = span.step(u == from, s.m[u][lane], s.l[u][lane]);
-        }
-        if (row.blocks == 1 && lane < kPad) s.weights[warp][0][1][lane] = walk.step(unit == row.first_unit, span.m, span.l);
-        __syncwarp();
-        float span_a[kElements];
-#pragma unroll
-        for (int e = 0; e < kElements; ++e) {
-            int h, d;
-            if (!element_of(row, e, &h, &d)) continue;
-#pragma unroll
-            for (int u = 0; u < B::kTiles; ++u) {
-                if (u >= from && u < to) span_a[e] = join(u == from, span_a[e], s.weights[warp][u][0][h], s.scratch[u][h * D + d]);
-            }
-            if (row.blocks == 1) a[e] = join(unit == row.first_unit, a[e], s.weights[warp][0][1][h], span_a[e]);
-        }
-        if (row.blocks > 1) store(p, row, span, span_a, unit);
+        join_tiles(p, s, unit, walk, a);
     }
-    if (row.blocks > 1) {
-        int32_t* done = p.done + row.n * p.h + row.head;
-        __syncthreads();  // all of this block's states are stored
-        if (thread == 0) {
-            __threadfence();
-            s.last = atomicAdd(done, 1) == row.blocks - 1;
-            __threadfence();
-        }
-        __syncthreads();
-        if (!s.last) return;
-        walk_stored<kWarps>(p, row, s, row.first_unit, row.units, walk, a);
-        if (thread == 0) *done = 0;
-    }
-    finish<kWarps>(p, row, s, walk, a);
+    if (row.blocks == 1) finish(p, s, walk, a);
 }
 
-template <int kWarps>
-int launch(const PagedDecodeParams& p, void* stream) {
-    const int64_t unit = kWarps == 1 ? p.split * kSpan * kTile : kTile;
+constexpr int64_t kMaxGrid = 65535;  // blocks along y and z
+
+// Dynamic shared memory beyond 48 KiB has to be asked for.
+template <typename Kernel>
+cudaError_t allow_shared_memory(Kernel* kernel, int bytes) {
+    return bytes > 48 * 1024 ? cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) : cudaSuccess;
+}
+
+template <class S>
+cudaError_t launch(const PagedDecodeParams& p, cudaStream_t stream) {
+    const int64_t unit = S::kWarps == 1 ? p.split * kSpan * kTile : kTile;
     const int64_t shares = p.max_seq_len > unit ? (p.max_seq_len + unit - 1) / unit : 1;
-    const int64_t blocks = p.n * p.g * kHeadBlocks * shares;
-    if (blocks > 0x7FFFFFFF) return cudaErrorInvalidValue;
-    decode<kWarps><<<static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(p, shares);
-    return static_cast<int>(cudaGetLastError());
+    int device = 0, multiprocessors = 0;
+    cudaError_t failed = cudaGetDevice(&device);
+    if (failed == cudaSuccess) failed = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    const int buffers = p.n * p.g * S::kHeadBlocks * shares <= multiprocessors ? S::kBuffersAlone : S::kBuffers;
+    const int bytes = static_cast<int>(sizeof(Block<S>)) + S::kTiles * buffers * S::kBytes;
+    if (failed == cudaSuccess) failed = allow_shared_memory(decode<S>, bytes);
+    for (int64_t first = 0; first < p.n && failed == cudaSuccess; first += kMaxGrid) {
+        const unsigned sequences = static_cast<unsigned>(p.n - first < kMaxGrid ? p.n - first : kMaxGrid);
+        const dim3 grid(static_cast<unsigned>(p.g * S::kHeadBlocks), static_cast<unsigned>(shares), sequences);
+        decode<S><<<grid, kThreads, bytes, stream>>>(p, first, buffers);
+        failed = cudaGetLastError();
+    }
+    if (failed != cudaSuccess || shares == 1) return failed;
+    const int stored = static_cast<int>((p.states < kStates ? p.states : kStates) * D * sizeof(float));
+    failed = allow_shared_memory(join_states<S>, stored);
+    if (failed != cudaSuccess) return failed;
+    join_states<S><<<dim3(static_cast<unsigned>(p.n), static_cast<unsigned>(p.h)), kThreads, stored, stream>>>(p);
+    return cudaGetLastError();
 }
 
 extern "C" int paged_decode(const PagedDecodeParams* params, void* stream) {
     const PagedDecodeParams& p = *params;
     if (p.n == 0 || p.h == 0) return 0;  // an empty grid cannot be launched
-    return p.split == 0 ? launch<4>(p, stream) : launch<1>(p, stream);
+    return p.split == 0 ? launch<Shape<4>>(p, static_cast<cudaStream_t>(stream)) : launch<Shape<1>>(p, static_cast<cudaStream_t>(stream));
 }

@@ -9,6 +9,7 @@ import numpy as np
 from pyref.spec import Call
 
 GRID_X = 2**31 - 1  # blocks of a grid along x
+GRID_Y = 65535  # and along y or z
 _WORK = 100_000  # candidates that the exact answer about two strided views may take; the views of real callers take fewer than ten
 
 

@@ -1,7 +1,7 @@
 """Inputs of the cases of paged_decode: the same tokens in any layout, with everything poisoned that must not be read (C15).
 
 Poison: slots without a token, tokens and table entries before a window, pages that no sequence owns, table entries past a length, gaps
-between rows, and the workspace, which begins as NaN but for ``done``.
+between rows, and the workspace, which begins as NaN.
 """
 
 from __future__ import annotations
@@ -91,13 +91,12 @@ def states(split: int, longest: int) -> int:
 
 
 def workspace(shape: Mapping[str, Any], n: int, longest: int) -> dict[str, Region]:
-    """The workspace: NaN but for ``done``."""
+    """The workspace, NaN."""
     h, d, split = shape["h"], shape["d"], shape["split"]
     split = choose_split(n, shape["g"], longest) if split is None else split
     rows = (n, h, states(split, longest) + shape["states"])
     found = {"part_a": (*rows, d), "part_l": rows, "part_m": rows}
-    placed = {name: place(np.full(size, np.nan, np.float32), **shape["places"].get(name, {})) for name, size in found.items()}
-    return {**placed, "done": place(np.zeros((n, h), np.int32))}
+    return {name: place(np.full(size, np.nan, np.float32), **shape["places"].get(name, {})) for name, size in found.items()}
 
 
 def inputs(case: Case) -> dict[str, Any]:

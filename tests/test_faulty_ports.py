@@ -93,8 +93,6 @@ FAULTS = [
           "return c.div(e_suffix, total), c.div(e_prefix, total), total, top", "f32-0-and-10", "out"),
     Fault("no-syncwarp-before-weights-are-read", DECODE, "decode_walk", "so_far, following\n        cuda.syncwarp()", "so_far, following\n",
           "f16-classic-window-33-split1", simt.DataRace, "s.weights[warp, u, 0, lane, 0]", ("shared array",)),
-    Fault("no-fence-before-the-ticket", DECODE, DECODE, "if blocks > 1:\n            cuda.threadfence()", "if blocks > 1:\n",
-          "f16-classic-window-33-split0", simt.DataRace, "p.part_", ("part_", "nothing orders them")),
     Fault("plan-not-waited-for", "reshape_and_cache", "reshape_and_cache", "stored(held[u * LOAD + i], scale)\n        cuda.syncthreads()",
           "stored(held[u * LOAD + i], scale)\n", "f16-two-pages", simt.DataRace, "plan_", ("a write by",)),
 ]  # fmt: skip

@@ -41,7 +41,7 @@ def misplaced(shape: tuple[int, ...], *strides: int) -> Region:
 
 
 NEEDED = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale")
-OUTPUTS = dict.fromkeys(("out", "lse", "part_a", "part_l", "part_m", "done", "alibi_slopes", "sinks"))
+OUTPUTS = dict.fromkeys(("out", "lse", "part_a", "part_l", "part_m", "alibi_slopes", "sinks"))
 K, V, SLOTS = (PAGES, 2, 4, 8, 8), (PAGES, 2, 32, 8), (PAGES, 8, 2, 32)
 PART = (3, 4, 1)
 BAD: list[Bad] = [
@@ -65,7 +65,6 @@ BAD: list[Bad] = [
     ("sinks-bf16", {"sinks": zeros(4, dtype=BF16)}, TypeError, "sinks; got bf16; expected f32"),
     ("lse-f16", {"lse": sentinel((3, 4), F16)}, TypeError, "lse; got f16; expected f32"),
     ("part-a-f16", {"part_a": sentinel((*PART, 32), F16)}, TypeError, "part_a; got f16; expected f32"),
-    ("done-i64", {"done": zeros(3, 4, dtype=I64)}, TypeError, "done; got i64; expected i32"),
     # shapes
     ("q-rank", {"q": zeros(12, 32)}, ValueError, "q; got 2 axes; expected 3"),
     ("q-rows", {"q": zeros(4, 4, 32)}, ValueError, "q; axis n; got 4; expected 3 (from out)"),
@@ -82,7 +81,6 @@ BAD: list[Bad] = [
     ("sinks-heads", {"sinks": zeros(2, dtype=F32)}, ValueError, "sinks; axis h; got 2; expected 4"),
     ("lse-heads", {"lse": sentinel((3, 2), F32)}, ValueError, "lse; axis h; got 2; expected 4"),
     ("states-differ", {"part_l": zeros(3, 4, 2, dtype=F32)}, ValueError, "part_l; axis states; got 2; expected 1 (from part_a)"),
-    ("done-heads", {"done": zeros(3, 2, dtype=I32)}, ValueError, "done; axis h; got 2; expected 4"),
     # strides, addresses, memory
     ("q-not-dense", {"q": zeros(3, 4, 32, swap=(1, 2))}, ValueError, "q; axis d; stride of 8 bytes; expected 2"),
     ("out-not-dense", {"out": sentinel((3, 4, 32), F16, swap=(1, 2))}, ValueError, "out; axis d; stride of 8 bytes; expected 2"),
@@ -119,7 +117,6 @@ BAD: list[Bad] = [
      "block_tables; [2, 1]; got -1; 0 to 6"),
     ("page-in-the-window", {"window": 9, "block_tables": place(np.int32([[-1, 1, -1], [-1] * 3, [-1, 3, -1]]))}, ValueError,
      "block_tables; [0, 0]; got -1; 0 to 6"),
-    ("done-left-over", {"done": place(np.int32([[0] * 4, [0, 0, 3, 0], [0] * 4]))}, ValueError, "done; [1, 2]; got 3; expected 0 before"),
 ]  # fmt: skip
 
 
@@ -128,7 +125,7 @@ def test_bad_input_is_refused(change: Change, kind: type[Exception], texts: str)
     harness.refuses(STEM, {**inputs(GOOD), **change}, kind, *texts.split("; "))
 
 
-OVERLAPS = [("out", "q"), ("lse", "part_a"), ("part_l", "v_cache"), ("part_l", "part_m"), ("part_a", "done"), ("lse", "sinks")]
+OVERLAPS = [("out", "q"), ("lse", "part_a"), ("part_l", "v_cache"), ("part_l", "part_m"), ("lse", "sinks")]
 
 
 @pytest.mark.parametrize(("name", "other"), OVERLAPS)
@@ -142,7 +139,7 @@ def test_memory_that_is_written_and_shared_is_refused(name: str, other: str) -> 
     harness.refuses(STEM, inputs(GOOD), ValueError, f"{name}: ", f"overlaps {other}", "memory of its own", call=call)
 
 
-@pytest.mark.parametrize("name", ["out", "lse", "part_a", "part_l", "part_m", "done"])
+@pytest.mark.parametrize("name", ["out", "lse", "part_a", "part_l", "part_m"])
 def test_what_cannot_be_written_is_refused(name: str) -> None:
     def call(**given: Any) -> None:
         given[name].flags.writeable = False
@@ -182,16 +179,30 @@ def test_sizes_that_have_no_kernel_are_refused(change: Change, kind: type[Except
     harness.refuses(STEM, {**inputs(GOOD), **change}, kind, *texts.split("; "))
 
 
-def test_a_grid_beyond_its_limit_is_refused() -> None:
-    n, h = 2**20, 64
-    one = np.zeros(1, np.float16)
-    wide = {"q": (n, h, 8), "k_cache": (1, 64, 1, 256, 8), "v_cache": (1, 64, 8, 256)}
-    arguments: dict[str, Any] = {name: np.broadcast_to(one, shape) for name, shape in wide.items()}
-    arguments["q"] = np.lib.stride_tricks.as_strided(np.zeros(8, np.float16), (n, h, 8), (0, 0, 2))
-    arguments |= {name: np.zeros(wide[name], np.float16) for name in ("k_cache", "v_cache")}
-    tables = np.lib.stride_tricks.as_strided(np.zeros(32, np.int32), (n, 32), (0, 4))
-    with pytest.raises(ValueError, match="q: axis n: got 1048576, expected at most 524287: 4096 blocks each, 2147483647 in a grid"):
-        paged_decode.SPEC.bind({**arguments, "block_tables": tables, "seq_lens": np.zeros(n, np.int32), "scale": 1.0, "split": 0})
+def test_a_grid_beyond_its_limits_is_refused() -> None:
+    good = cases.views(inputs(case("long", "", h=1, d=8, lens=(3,), page=16, work=False)))
+    tables = np.lib.stride_tricks.as_strided(np.zeros(2**20, np.int32), (1, 2**20), (0, 4))
+    text = "paged_decode: split: got 0, expected more: 131072 blocks would share a row of 16777216 tokens, at most 65535 can"
+    with pytest.raises(ValueError, match=text):
+        paged_decode.SPEC.bind({**good, "block_tables": tables, "split": 0})
+    good = {name: good[name] for name in ("k_cache", "v_cache", "block_tables", "seq_lens", "scale")} | {"q": np.zeros((1, 65536, 8), good["q"].dtype)}
+    with pytest.raises(ValueError, match="paged_decode: q: axis h: got 65536, expected at most 65535"):
+        paged_decode.SPEC.bind(good)
+
+
+def test_strides_that_32_bits_cannot_hold_are_refused() -> None:
+    good = cases.views(inputs(case("long", "", h=1, d=8, lens=(3,), page=16, work=False)))
+    for name, axis, stride, text in (
+        ("k_cache", 0, 2**32, "axis pages: got a stride of 4294967296 bytes, expected 0 to 4294967295"),
+        ("v_cache", 0, -(2**12), "axis pages: got a stride of -4096 bytes, expected 0 to 4294967295"),
+    ):
+        cache = good[name]
+        strides = tuple(stride if i == axis else old for i, old in enumerate(cache.strides))
+        wide = np.lib.stride_tricks.as_strided(cache, (2, *cache.shape[1:]), strides)
+        other = "v_cache" if name == "k_cache" else "k_cache"
+        same = np.concatenate([good[other][:1], good[other][:1]])
+        with pytest.raises(ValueError, match=f"paged_decode: {name}: {text}"):
+            paged_decode.SPEC.bind({**good, name: wide, other: same}, checked=False)
 
 
 def test_rows_beyond_31_bits_are_refused() -> None:
@@ -256,7 +267,7 @@ def test_no_index_is_cut_to_32_bits(leg: str, layout: str, split: int) -> None:
     wide, apart = 2**32 + 64, 40 * 128 * 16
     pages = len(before["k_cache"])
     ids = np.int32([(26_215, 52_429)[i % 2] + i // 2 for i in range(pages)])
-    arguments: dict[str, Any] = {name: before[name] for name in ("seq_lens", "scale", "split", "part_l", "part_m", "done")}
+    arguments: dict[str, Any] = {name: before[name] for name in ("seq_lens", "scale", "split", "part_l", "part_m")}
     for name in ("k_cache", "v_cache"):
         size = before[name].shape
         order = before[name].strides[1:]

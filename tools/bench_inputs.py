@@ -100,7 +100,7 @@ class Inputs:
         if stem == "paged_decode":
             states = paged_decode.tiles(cell.t)
             given |= {name: work(cell.n, cell.h, states) for name in ("part_l", "part_m")}
-            given |= {"part_a": work(cell.n, cell.h, states, cell.d), "done": work(cell.n, cell.h).to(torch.int32)}
+            given["part_a"] = work(cell.n, cell.h, states, cell.d)
         if stem == "paged_attention_v2":
             parts = -(-cell.t // 512)
             given |= {name: work(cell.n, cell.h, parts) for name in ("exp_sums", "max_logits")}

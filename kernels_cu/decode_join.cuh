@@ -1,0 +1,101 @@
+// The second kernel of paged_decode: walks the states that several blocks have stored of a row, a head a block.
+#pragma once
+
+#include <cuda_pipeline_primitives.h>
+
+#include "decode_walk.cuh"
+
+constexpr int kStates = D > 128 ? 64 : 128;                         // states at a time, one a thread where weights are made
+constexpr int kDimsOfThread = (D + kThreads - 1) / kThreads;
+
+// The running maximum of a walk up to this lane, over groups of `width` lanes.
+__device__ __forceinline__ float prefix_max(float m, int lane, int width) {
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        const float before = __shfl_up_sync(0xFFFFFFFFu, m, step);
+        if (step < width && lane % width >= step) m = sb::running_max(before, m);
+    }
+    return m;
+}
+
+// S says what a state is: with four warps a tile, tiles are joined to spans first (C13.3); with one, states are spans.
+template <class S>
+__global__ void __launch_bounds__(kThreads) join_states(const PagedDecodeParams p) {
+    constexpr int kStep = S::kWarps == 4 ? kSpan : 1;  // states of a span
+    extern __shared__ float a_of[];  // a_of[state][d]
+    __shared__ float l_of[kStates], top_of[kStates / 32];
+    __shared__ Weights of_tile[kStates], of_span[kStates];  // join a tile to its span; at a span's last state, the span to the row
+    const int thread = thread_of_block(), warp = thread / 32, lane = thread % 32;
+    const int64_t n = blockIdx.x, head = blockIdx.y, part = (n * p.h + head) * p.states;
+    const float* a_parts = p.part_a + n * p.part_a_stride[0] + head * p.part_a_stride[1];
+    Row row;
+    measure<S>(p, n, p.seq_lens[n], row);
+    if (row.blocks <= 1) return;  // the row is finished
+    float carried = -sb::kInf;    // the row's maximum so far
+    float a[kDimsOfThread], span_a[kDimsOfThread], l = 0.0f, span_l = 0.0f;  // every thread walks l
+    for (int base = row.first_unit / kStates * kStates; base < row.units; base += kStates) {
+        const int from = row.first_unit > base ? row.first_unit - base : 0;
+        const int to = row.units - base < kStates ? row.units - base : kStates;
+        __syncthreads();  // the last states have been joined
+#pragma unroll 8
+        for (int at = from * D + thread; at < to * D; at += kThreads) {
+            __pipeline_memcpy_async(&a_of[at], a_parts + (base + at / D) * p.part_a_stride[2] + at % D, 4);
+        }
+        __pipeline_commit();
+        float top = -sb::kInf, m = -sb::kInf;
+        if (thread < kStates) {
+            const bool there = thread >= from && thread < to;
+            const float m_u = there ? p.part_m[part + base + thread] : -sb::kInf;
+            l_of[thread] = there ? p.part_l[part + base + thread] : 0.0f;
+            m = m_u;
+            if (kStep > 1) {  // C13.3: over the tiles of the span so far
+                m = prefix_max(m_u, lane, kStep);
+                const float shifted = __shfl_up_sync(0xFFFFFFFFu, m, 1), before = lane % kStep == 0 ? -sb::kInf : shifted;
+                of_tile[thread] = {sb::pow2_weight(sb::sub(before, m)), sb::pow2_weight(sb::sub(m_u, m))};
+            }
+            top = prefix_max(m, lane, 32);
+            if (lane == 31) top_of[warp] = top;
+        }
+        __syncthreads();
+        float before_warp = carried;
+#pragma unroll
+        for (int w = 0; w < kStates / 32; ++w) {
+            if (w < warp) before_warp = sb::running_max(before_warp, top_of[w]);
+            carried = sb::running_max(carried, top_of[w]);
+        }
+        if (thread < kStates) {
+            top = sb::running_max(before_warp, top);
+            float before = __shfl_sync(0xFFFFFFFFu, top, (lane / kStep * kStep + 31) % 32);  // at the end of the span before
+            if (lane < kStep) before = before_warp;
+            of_span[thread] = {sb::pow2_weight(sb::sub(before, top)), sb::pow2_weight(sb::sub(m, top))};
+        }
+        __pipeline_wait_prior(0);
+        __syncthreads();
+#pragma unroll 4
+        for (int u = from; u < to; ++u) {
+            const int number = base + u;
+            const bool begins = kStep == 1 || number == row.first_unit || number % kStep == 0;
+            const bool ends = kStep == 1 || number + 1 == row.units || number % kStep == kStep - 1;
+            const bool opens = number / kStep == row.first_unit / kStep;
+            const Weights tile = kStep == 1 ? Weights{} : of_tile[u], span = of_span[u];
+            span_l = join(begins, span_l, tile, l_of[u]);
+            if (ends) l = join(opens, l, span, span_l);
+#pragma unroll
+            for (int i = 0; i < kDimsOfThread; ++i) {
+                const int d = thread + i * kThreads;
+                span_a[i] = join(begins, span_a[i], tile, a_of[u * D + (d < D ? d : 0)]);
+                if (ends) a[i] = join(opens, a[i], span, span_a[i]);
+            }
+        }
+    }
+    Walk walk = {carried, l};
+    Weights sink = {};
+    if (p.sinks != nullptr) sink = walk.step_sink(p.sinks[head]);
+    if (thread == 0) write_lse(p, n, head, walk);
+#pragma unroll
+    for (int i = 0; i < kDimsOfThread; ++i) {
+        const int d = thread + i * kThreads;
+        if (p.sinks != nullptr) a[i] = join(false, a[i], sink, 0.0f);
+        if (d < D) write_out(p, n, head, d, a[i], walk.l);
+    }
+}
