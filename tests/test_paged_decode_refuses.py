@@ -185,9 +185,9 @@ def test_a_grid_beyond_its_limits_is_refused() -> None:
     text = "paged_decode: split: got 0, expected more: 131072 blocks would share a row of 16777216 tokens, at most 65535 can"
     with pytest.raises(ValueError, match=text):
         paged_decode.SPEC.bind({**good, "block_tables": tables, "split": 0})
-    good = {name: good[name] for name in ("k_cache", "v_cache", "block_tables", "seq_lens", "scale")} | {"q": np.zeros((1, 65536, 8), good["q"].dtype)}
+    given = {name: good[name] for name in ("k_cache", "v_cache", "block_tables", "seq_lens", "scale")}
     with pytest.raises(ValueError, match="paged_decode: q: axis h: got 65536, expected at most 65535"):
-        paged_decode.SPEC.bind(good)
+        paged_decode.SPEC.bind({**given, "q": np.zeros((1, 65536, 8), good["q"].dtype)})
 
 
 def test_strides_that_32_bits_cannot_hold_are_refused() -> None:
