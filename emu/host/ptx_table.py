@@ -21,10 +21,16 @@ _TYPES = {
 _ROUNDS = {"rn": "nearest", "rz": "zero", "rm": "down", "rp": "up", "rna": "nearest"}
 _ROUNDS |= {name + "i": way for name, way in _ROUNDS.items() if name != "rna"}
 _SPECIAL = {
-    **{f"tid.{axis}": f"threadIdx.{axis}" for axis in "xyz"},
-    **{f"ntid.{axis}": f"blockDim.{axis}" for axis in "xyz"},
-    **{f"ctaid.{axis}": f"blockIdx.{axis}" for axis in "xyz"},
-    **{f"nctaid.{axis}": f"gridDim.{axis}" for axis in "xyz"},
+    **{f"tid.{axis}": f"::samebits::thread_index().{axis}" for axis in "xyz"},
+    **{f"ntid.{axis}": f"::samebits::block_dim().{axis}" for axis in "xyz"},
+    **{f"ctaid.{axis}": f"::samebits::block_index().{axis}" for axis in "xyz"},
+    **{f"nctaid.{axis}": f"::samebits::grid_dim().{axis}" for axis in "xyz"},
+    **{f"cluster_ctaid.{axis}": f"__clusterRelativeBlockIdx().{axis}" for axis in "xyz"},
+    **{f"cluster_nctaid.{axis}": f"__clusterDim().{axis}" for axis in "xyz"},
+    **{f"clusterid.{axis}": f"__clusterIdx().{axis}" for axis in "xyz"},
+    **{f"nclusterid.{axis}": f"__clusterGridDimInClusters().{axis}" for axis in "xyz"},
+    "cluster_ctarank": "__clusterRelativeBlockRank()",
+    "cluster_nctarank": "__clusterSizeInBlocks()",
     "laneid": "::samebits::lane()",
     "warpid": "(::samebits::self()->linear / 32)",
     "nwarpid": "32u",
@@ -256,7 +262,12 @@ def _vote(block: Block, mods: list[str], ops: list[str]) -> None:
 
 
 def _bar(block: Block, mods: list[str], ops: list[str]) -> None:
-    if mods[:2] == ["warp", "sync"]:
+    if mods[:2] == ["cluster", "arrive"]:
+        aligned = str("aligned" in mods).lower()
+        block.lines.append(f"::samebits::arrive(::samebits::kCluster, {aligned}, __builtin_FILE(), __builtin_LINE());")
+    elif mods[:2] == ["cluster", "wait"]:
+        block.lines.append("__cluster_barrier_wait();")
+    elif mods[:2] == ["warp", "sync"]:
         block.lines.append(f"__syncwarp(as<uint32_t>({block.value(ops[0])}));")
     elif "sync" in mods and (not ops or ops == [""] or ops[0].strip() == "0") and len(ops) < 2:
         block.lines.append("__syncthreads();")
@@ -292,6 +303,13 @@ def _cvta(block: Block, mods: list[str], ops: list[str]) -> None:
         block.store(ops[0], f"(unsigned long long)({text})")
     else:
         block.store(ops[0], block.value(ops[1]))
+
+
+def _mapa(block: Block, mods: list[str], ops: list[str]) -> None:
+    shared, rank = _space(mods) == "shared", block.typed(ops[2], "u32")
+    pointer = f"shared_at({block.value(ops[1])})" if shared else f"reinterpret_cast<void*>({block.value(ops[1])})"
+    there = f"::samebits::map_shared({pointer}, {rank})"
+    block.store(ops[0], f"::samebits::shared_address({there})" if shared else f"reinterpret_cast<uintptr_t>({there})")
 
 
 def _mma(block: Block, mods: list[str], ops: list[str]) -> None:
@@ -354,6 +372,8 @@ TABLE: dict[str, Callable[[Block, list[str], list[str]], None]] = {
     "fence": _fence,
     "cp": _cp,
     "cvta": _cvta,
+    "mapa": _mapa,
+    "griddepcontrol": lambda block, mods, ops: None,
     "mma": _mma,
     "ldmatrix": _ldmatrix,
     "trap": lambda block, mods, ops: block.lines.append("__trap();"),

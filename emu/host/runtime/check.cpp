@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "gang.h"
+
 namespace samebits {
 
 Check* Check::on = nullptr;
@@ -111,16 +113,20 @@ void Check::end_launch() {
 void Check::new_sequence(Worker& worker) {
   BlockCheck& block = worker.check;
   block.seq = next_++;
+  block.cluster = block.seq - worker.cluster_rank;
   numbers_.push_back(block.number);
 }
 
 void Check::begin_block(Worker& worker, uint64_t number) {
   settle();
-  if (worker.relay == nullptr) close_requests();
+  if (!worker.gang().several()) close_requests();
   BlockCheck& block = worker.check;
   block.number = number;
   new_sequence(worker);
   block.base = block.most = 1;
+  block.blocks.clear();
+  for (unsigned rank = 0; rank < worker.cluster_blocks(); ++rank) block.blocks.push_back(&worker.gang().peer(worker, rank).check);
+  block.visits.clear();
   block.refs.clear();
   block.dirty.clear();
   block.shared.clear();
@@ -136,6 +142,9 @@ void Check::begin_block(Worker& worker, uint64_t number) {
   block.threads.resize(grid_->threads);
   for (Clocks& t : block.threads) {
     t.clock = 1;
+    t.phase = 0;
+    t.returned = false;
+    memset(t.arrived, 0, sizeof t.arrived);
     memset(t.warp, 0, sizeof t.warp);
     t.refs.clear();
     t.acquired.clear();
@@ -174,6 +183,16 @@ void Check::access(Worker& worker, Thread* thread, uintptr_t address, size_t byt
       }
     }
     return outside(worker, thread, address, bytes, kind, site_of(pc));
+  }
+  Worker* owner = worker.cluster_blocks() > 1 ? worker.gang().owner(worker, address) : nullptr;
+  if (owner != nullptr) {
+    for (Region* region : owner->check.shared) {
+      if (address - region->begin >= region->end - region->begin) continue;
+      if (address + bytes > region->end) outside(*owner, thread, address, bytes, kind, site_of(pc));
+      visit(worker, *owner, thread, *region, site_of(pc));
+      return touch(worker, thread, *region, address, bytes, kind, site_of(pc));
+    }
+    return outside(*owner, thread, address, bytes, kind, site_of(pc));
   }
   Region* region = find(address);
   if (region != nullptr && !region->freed) {
@@ -268,12 +287,13 @@ void Check::touch(Worker& worker, Thread* thread, Region& region, uintptr_t addr
 
 // Whether the access behind the mark is ordered before what the thread does now.
 inline bool Check::knows(const BlockCheck& block, const Thread* thread, const Region& region, const Mark& mark) const {
-  if (mark.seq < first_ || (region.shared && mark.seq != block.seq)) return true;  // of an earlier launch, of an earlier block's variable
+  if (mark.seq < first_ || (region.shared && mark.seq < block.cluster)) return true;  // of an earlier launch, of an earlier block's variable
   const Clocks& mine = block.threads[thread->linear];
   if (mark.seq == block.seq) {
     if (mark.thread == thread->linear || mark.clock < block.base) return true;
     if (mark.thread / 32 == thread->linear / 32 && mark.clock <= mine.warp[mark.thread % 32]) return true;
   }
+  if (mine.phase != 0 && across(block, mine.phase, mark)) return true;
   return (!mine.refs.empty() && through(mine.refs, block.seq, mark)) || (!block.refs.empty() && through(block.refs, block.seq, mark));
 }
 

@@ -62,6 +62,9 @@ struct Sync {
 struct Clocks {  // of one thread of the running block
   uint32_t clock;
   uint32_t warp[32];
+  uint32_t phase;        // barriers of the cluster that it has waited for
+  uint32_t arrived[3];   // its clock at its arrival for phase p, at p % 3: others may be one behind it, or one ahead
+  bool returned;
   std::vector<Ref> refs, acquired;   // ordered before it; seen by atomics, ordered before it from its next fence on
   Known device, block;               // what its last fences released
   bool released_device = false, released_block = false;
@@ -83,6 +86,9 @@ struct Report {
 // Clocks and shared variables of one running block.
 struct BlockCheck {
   uint32_t seq = 0, base = 1, most = 1;
+  uint32_t cluster = 0;                // seq of the first block of its cluster: the others follow
+  std::vector<BlockCheck*> blocks;     // of the cluster, by rank
+  std::map<uint64_t, Mark> visits;     // the last access of each thread of another block to its shared memory, by seq and thread
   uint64_t number = 0;
   std::vector<Clocks> threads;
   std::vector<unsigned> dirty;  // threads whose refs or acquired are not empty
@@ -119,6 +125,10 @@ class Check {
   void begin_launch(Grid&);
   void end_launch();
   void begin_block(Worker&, uint64_t number);
+  void end_block(Worker&);
+  void finish(Worker&, const Thread&);
+  void arrive(Worker&, const Thread*);  // at a barrier of the cluster
+  void pass(Worker&, const Thread*);    // has waited for it
   void place(Worker&, const char* name, uintptr_t begin, size_t bytes, unsigned slot);
 
   void access(Worker&, Thread*, uintptr_t address, size_t bytes, unsigned kind, const void* pc);
@@ -153,6 +163,8 @@ class Check {
  private:
   bool knows(const BlockCheck&, const Thread*, const Region&, const Mark&) const;
   bool through(const std::vector<Ref>&, uint32_t own_seq, const Mark&) const;
+  bool across(const BlockCheck&, uint32_t phase, const Mark&) const;
+  void visit(Worker&, Worker& owner, Thread*, Region&, uint32_t site);
   void touch(Worker&, Thread*, Region&, uintptr_t, size_t, unsigned kind, uint32_t site);
   void race(Worker&, Thread*, Region&, uintptr_t, unsigned kind, uint32_t site, const Mark&, bool other_writes);
   void outside(Worker&, Thread*, uintptr_t, size_t, unsigned kind, uint32_t site);

@@ -15,6 +15,7 @@
 #include "report.cpp"
 #include "trace.cpp"
 #include "program.cpp"
-#include "relay.cpp"
+#include "gang.cpp"
+#include "across.cpp"
 #include "async.cpp"
 #include "rounding.cpp"

@@ -6,7 +6,7 @@
 
 #include "check.h"
 #include "device.h"
-#include "relay.h"
+#include "gang.h"
 #include "worker.h"
 
 namespace samebits {
@@ -36,13 +36,8 @@ uint64_t permute(uint64_t i, uint64_t n, uint64_t seed) {
 }
 
 int Worker::pick_slow() {
-  if (ready_warps_ == 0) {
-    if (alive_ == 0) return -1;
-    partner = fiber_of_[waiting_thread(false)];
-    if (Check::active != nullptr) Check::on->failure(deadlock(), fiber_of_[waiting_thread(true)]);
-    record(cudaErrorLaunchFailure, deadlock());
-    leave();
-  }
+  if (alive_ == 0) return -1;
+  while (ready_warps_ == 0) gang_->suspend(*this);  // for ever if no other block can help
   if (order_ == Order::reverse) {
     uint32_t lanes = warps_[current_].ready;
     if (lanes == 0) {
@@ -52,6 +47,7 @@ int Worker::pick_slow() {
     return int(current_ * 32 + 31u - unsigned(__builtin_clz(lanes)));
   }
   random_ = mix(random_);
+  if (started_ && random_ % 64 == 0 && gang_->several()) gang_->suspend(*this);
   unsigned skip = unsigned(random_ >> 32) % unsigned(__builtin_popcount(ready_warps_));
   uint32_t warps = ready_warps_;
   while (skip-- > 0) warps &= warps - 1;
@@ -105,7 +101,7 @@ void Worker::check_patience(Thread* thread) {
 
 void Worker::yield(Thread* thread) {
   if (++polls_ % 4096 == 0) check_patience(thread);
-  if (relay != nullptr && polls_ % 64 == 0) relay->pass(ticket);
+  if (polls_ % 64 == 0 && gang_->several()) gang_->suspend(*this);
   unsigned next = unsigned(pick_after(thread->linear));
   current_ = next / 32;
   go_to(thread, next);
@@ -126,6 +122,8 @@ inline void Worker::finish(Thread* thread) {
     complete(warp, lane);
   }
   if (arrived_ != 0 && arrived_ == alive_) release_barrier();
+  if (Check::active != nullptr) Check::on->finish(*this, *thread);
+  if (__builtin_expect((came_[kCluster] | came_[kGrid]) != 0, 0)) leave_across(thread->linear);
   if (warp.ready == 0) idle(warp);
 }
 
@@ -158,7 +156,7 @@ void fiber_main() {
       continue;
     }
     worker.free_.push_back({thread, nullptr});
-    switch_stack(&worker.free_.back().stack_pointer, next < 0 ? worker.main_ : worker.stack_pointer_[next]);
+    switch_stack(&worker.free_.back().stack_pointer, next < 0 ? worker.gang_->main() : worker.stack_pointer_[next]);
   }
 }
 

@@ -30,8 +30,43 @@ typedef void (*cudaStreamCallback_t)(cudaStream_t, cudaError_t, void*);
 #define CUDA_VERSION 13000
 #define CUDART_CB
 
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeIgnore, cudaLaunchAttributeAccessPolicyWindow, cudaLaunchAttributeCooperative, cudaLaunchAttributeSynchronizationPolicy,
+  cudaLaunchAttributeClusterDimension, cudaLaunchAttributeClusterSchedulingPolicyPreference, cudaLaunchAttributeProgrammaticStreamSerialization,
+  cudaLaunchAttributeProgrammaticEvent, cudaLaunchAttributePriority, cudaLaunchAttributeMemSyncDomainMap, cudaLaunchAttributeMemSyncDomain,
+};
+enum cudaClusterSchedulingPolicy {
+  cudaClusterSchedulingPolicyDefault, cudaClusterSchedulingPolicySpread, cudaClusterSchedulingPolicyLoadBalancing,
+};
+union cudaLaunchAttributeValue {
+  char pad[64];
+  int cooperative, priority, programmaticStreamSerializationAllowed, syncPolicy, memSyncDomain;
+  struct { unsigned x, y, z; } clusterDim;
+  cudaClusterSchedulingPolicy clusterSchedulingPolicyPreference;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  cudaLaunchAttributeValue val;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+
 namespace samebits {
-void configure_cooperative(dim3 grid, dim3 block, size_t dynamic_bytes, const char* file, int line);
+template <class T>
+struct At {  // an argument that knows the line of the call, where a default argument cannot follow
+  T value;
+  const char* file;
+  int line;
+  At(T v, const char* f = __builtin_FILE(), int l = __builtin_LINE()) : value(v), file(f), line(l) {}
+};
+bool configure(const cudaLaunchConfig_t&, const char* file, int line);  // false: an attribute is not modelled, which is the last error
+int cluster_limit(const Kernel&);                          // blocks of a cluster
+cudaError_t most_clusters(int*, const Kernel*, const cudaLaunchConfig_t&);
 cudaError_t last_launch();
 int blocks_per_multiprocessor(const Kernel*, int threads, size_t dynamic_bytes);
 
@@ -123,9 +158,26 @@ inline cudaError_t cudaLaunchKernel(void (*f)(P...), dim3 grid, dim3 block, void
   return ::samebits::last_launch();
 }
 template <class... P>
-inline cudaError_t cudaLaunchCooperativeKernel(void (*f)(P...), dim3 grid, dim3 block, void** args, size_t dynamic_bytes = 0, cudaStream_t = 0,
+inline cudaError_t cudaLaunchCooperativeKernel(void (*f)(P...), dim3 grid, dim3 block, void** args, size_t dynamic_bytes = 0, cudaStream_t stream = 0,
                                                SAMEBITS_SITE) {
-  ::samebits::configure_cooperative(grid, block, dynamic_bytes, file, line);
+  ::samebits::configure(grid, block, dynamic_bytes, stream, file, line);
+  ::samebits::extend(dim3(0), true);
+  ::samebits::call_with(f, args, typename ::samebits::MakeIndices<sizeof...(P)>::type());
+  ::samebits::launched();
+  return ::samebits::last_launch();
+}
+
+// The arguments are converted as in a call. All attributes but two change no result.
+template <class... P, class... A>
+inline cudaError_t cudaLaunchKernelEx(::samebits::At<const cudaLaunchConfig_t*> config, void (*f)(P...), A&&... args) {
+  if (!::samebits::configure(*config.value, config.file, config.line)) return cudaPeekAtLastError();
+  f(static_cast<A&&>(args)...);
+  ::samebits::launched();
+  return ::samebits::last_launch();
+}
+template <class... P>
+inline cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, void (*f)(P...), void** args, SAMEBITS_SITE) {
+  if (!::samebits::configure(*config, file, line)) return cudaPeekAtLastError();
   ::samebits::call_with(f, args, typename ::samebits::MakeIndices<sizeof...(P)>::type());
   ::samebits::launched();
   return ::samebits::last_launch();
@@ -148,6 +200,16 @@ inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, F* 
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0);
   *grid = blocks * multiprocessors;
   return code;
+}
+template <class F>
+inline cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, F* f, const cudaLaunchConfig_t* config) {
+  return ::samebits::most_clusters(clusters, ::samebits::kernel_of(reinterpret_cast<const void*>(f)), *config);
+}
+template <class F>
+inline cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, F* f, const cudaLaunchConfig_t*) {
+  const ::samebits::Kernel* kernel = ::samebits::kernel_of(reinterpret_cast<const void*>(f));
+  *size = kernel != nullptr ? ::samebits::cluster_limit(*kernel) : 0;
+  return kernel != nullptr ? cudaSuccess : cudaErrorInvalidDeviceFunction;
 }
 
 }  // namespace samebits_api
