@@ -20,13 +20,14 @@ def statements(template: str, block: Block) -> list[str]:
         if not line:
             continue
         if line.startswith("."):
-            declared = re.fullmatch(r"\.reg\s+\.\w+\s+(.+)", line)
+            declared = re.fullmatch(r"\.reg\s+\.(\w+)\s+(.+)", line)
             if declared is None:
                 raise Unknown(line)
-            for name in declared[1].split(","):
+            for name in declared[2].split(","):
                 count = re.fullmatch(r"%?(\w+)<(\d+)>", name.strip())
                 names = [f"{count[1]}{i}" for i in range(int(count[2]))] if count else [name.strip().lstrip("%")]
                 block.registers.update(names)
+                block.predicates.update(names if declared[1] == "pred" else [])
                 block.lines += [f"unsigned long long r_{n} = 0; (void)r_{n};" for n in names]
             continue
         guard = re.match(r"@(!?)%?(\w+)\s+", line)

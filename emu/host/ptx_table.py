@@ -57,6 +57,7 @@ class Block:
 
     def __init__(self) -> None:
         self.registers: set[str] = set()
+        self.predicates: set[str] = set()  # of those
         self.lines: list[str] = []
 
     def value(self, operand: str) -> str:
@@ -286,11 +287,13 @@ def _cp(block: Block, mods: list[str], ops: list[str]) -> None:
         block.lines.append(f"::samebits::async_wait(unsigned({block.value(ops[0])}));")
     elif mods[:2] == ["async", "wait_all"]:
         block.lines.append("::samebits::async_wait_all();")
-    elif mods[0] == "async" and mods[1] in ("ca", "cg") and "bulk" not in mods:
-        size = block.value(ops[2])
+    elif mods[0] == "async" and mods[1] in ("ca", "cg") and mods[-1] != "cache_hint" and len(ops) < 5:
+        size, past_l1 = block.value(ops[2]), str(mods[1] == "cg").lower()
         source = block.value(ops[3]) if len(ops) > 3 else size
+        if len(ops) > 3 and ops[3].lstrip("!%") in block.predicates:  # whether to ignore the source
+            source = f"({source} ? 0 : {size})"
         addresses = f"{block.address(ops[0], 'shared')}, {block.address(ops[1], 'global')}"
-        block.lines.append(f"::samebits::async_copy({addresses}, {size}, {source});")
+        block.lines.append(f"::samebits::async_copy_of({addresses}, {size}, {source}, {past_l1});")
     else:
         raise Unknown("cp." + ".".join(mods))
 

@@ -100,6 +100,7 @@ class Worker : public BlockView {
   void** resume_at() { return &resume_at_; }
   unsigned position() const { return position_; }
   Gang& gang() const { return *gang_; }
+  int poison() const { return grid_->poison; }
   bool cooperative() const { return grid_->cooperative; }
   unsigned cluster_blocks() const { return grid_->cluster_blocks; }
 

@@ -5,6 +5,7 @@
 
 namespace samebits {
 void async_copy(void* shared, const void* global, size_t bytes, size_t from_bytes);  // the rest of `bytes` becomes zero
+void async_copy_of(void* shared, const void* global, size_t bytes, size_t from_bytes, bool past_l1);  // as hardware does: 4, 8 or 16
 void async_commit();
 void async_wait(unsigned allowed);  // until at most so many groups are under way
 void async_wait_all();
