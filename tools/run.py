@@ -7,18 +7,20 @@ program's; where that is 0 and something was reported, it is 1. A source that ca
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emu.host import build as host
 from emu.host.checks import describe
 from kernels_cu.build import cached
+from tools import orders
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,12 +45,15 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run: the program's exit code (124: the time limit), what was reported, the first failed call's text, and its output if kept."""
+    """One run: the program's exit code (124: the time limit), what was reported, the first failed call's text, and its output if kept;
+    in shuffled order how often another thread than the usual one was taken, and which at the order's limit."""
 
     code: int
     reports: list[dict[str, object]]
     failure: str
     output: bytes = b""
+    decisions: int = 0
+    last: str = ""
 
     @property
     def exit(self) -> int:
@@ -98,12 +103,8 @@ def execute(
             done = subprocess.run([str(binary), *arguments], env=environment, timeout=seconds + 10, **pipe)
         except subprocess.TimeoutExpired as late:  # it has caught the signal of its own clock
             return Outcome(124, [], f"time limit of {seconds} s reached", late.stdout or b"")
-        text = found.read_text() if found.exists() else "[]\n"
-    # The list ends with the line that closes it; what a failed call said comes behind.
-    end = text.rfind("]\n") + 2
-    reports = json.loads(text[:end]) if end > 1 and text.startswith("[") else []
-    failure = text[end:].strip() if end > 1 else text.strip()
-    return Outcome(done.returncode, reports, failure, done.stdout or b"")
+        said = json.loads(found.read_text()) if found.exists() else {"reports": [], "failure": ""}
+    return Outcome(done.returncode, output=done.stdout or b"", **said)
 
 
 def print_trace(lines: list[dict[str, object]]) -> None:
@@ -120,6 +121,22 @@ def print_trace(lines: list[dict[str, object]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip(), file=sys.stderr)
 
 
+def _try(tried: Sequence[str], one: Callable[..., Outcome]) -> Outcome:
+    """Runs orders until one fails, which is then made small. Prints the last one's output."""
+    for order in tried:
+        outcome = one(order=order)
+        if outcome.exit:
+            break
+    sys.stdout.flush()
+    sys.stdout.buffer.write(outcome.output)
+    sys.stdout.flush()
+    if outcome.exit:
+        print(f"{order} fails; {orders.shrink(order, lambda text: one(order=text))}", file=sys.stderr)
+    else:
+        print(f"{len(tried)} orders: all end well", file=sys.stderr)
+    return outcome
+
+
 def run(args: argparse.Namespace) -> int:
     """The command."""
     rest = args.rest
@@ -130,27 +147,15 @@ def run(args: argparse.Namespace) -> int:
     args, unknown = again.parse_known_args(own, argparse.Namespace(file=args.file))
     arguments = [*unknown, *arguments]
     arch, check = args.arch or "sm_90", args.check or args.trace is not None
-    order = args.order or "forward"
-    orders = [f"shuffle:{seed}" for seed in range(int(order))] if order.isdigit() else [order]
-    if order.partition(":")[0] not in ("forward", "reverse", "shuffle") and not order.isdigit():
-        raise ValueError(f"--order is {order!r}, not forward, reverse, shuffle:SEED or a number of seeds")
+    tried = orders.parse(args.order or "forward")
     try:
         binary = program(args.file, check=check, include=args.include, define=args.define, arch=arch)
     except (host.BuildError, host.TranslationError) as error:
         print(error, file=sys.stderr)
         return 2
-    outcome = None
-    for order in orders:
-        options = {"check": check, "order": order, "arch": arch, "seconds": args.timeout or 600, "leaks": args.leaks, "trace": args.trace}
-        outcome = execute(binary, arguments, **options, capture=len(orders) > 1)
-        if outcome.exit:
-            break
-    assert outcome is not None
-    if len(orders) > 1:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(outcome.output)
-        sys.stdout.flush()
-        print(f"{order} fails" if outcome.exit else f"{len(orders)} orders: all end well", file=sys.stderr)
+    options = {"check": check, "arch": arch, "seconds": args.timeout or 600, "leaks": args.leaks, "trace": args.trace}
+    one = functools.partial(execute, binary, arguments, **options)
+    outcome = one(order=tried[0]) if len(tried) == 1 else _try(tried, functools.partial(one, capture=True))
     if args.trace and args.trace.exists():
         print_trace(json.loads(args.trace.read_text()))
         outcome = outcome if args.check else replace(outcome, reports=[])

@@ -287,7 +287,8 @@ def _cp(block: Block, mods: list[str], ops: list[str]) -> None:
         block.lines.append(f"::samebits::async_wait(unsigned({block.value(ops[0])}));")
     elif mods[:2] == ["async", "wait_all"]:
         block.lines.append("::samebits::async_wait_all();")
-    elif mods[0] == "async" and mods[1] in ("ca", "cg") and mods[-1] != "cache_hint" and len(ops) < 5:
+    elif mods[0] == "async" and mods[1] in ("ca", "cg"):
+        ops = ops[:-1] if "L2::cache_hint" in mods else ops
         size, past_l1 = block.value(ops[2]), str(mods[1] == "cg").lower()
         source = block.value(ops[3]) if len(ops) > 3 else size
         if len(ops) > 3 and ops[3].lstrip("!%") in block.predicates:  # whether to ignore the source
@@ -381,5 +382,6 @@ TABLE: dict[str, Callable[[Block, list[str], list[str]], None]] = {
     "ldmatrix": _ldmatrix,
     "trap": lambda block, mods, ops: block.lines.append("__trap();"),
     "prefetch": lambda block, mods, ops: None,
+    "createpolicy": lambda block, mods, ops: block.store(ops[0], "0ull"),  # for cache hints, which change no result
     "nanosleep": lambda block, mods, ops: block.lines.append("__nanosleep(0);"),
 }

@@ -29,12 +29,21 @@ void Gang::run(void (*after)(void*), void* context) {
   enter_fault_stack(false);
 }
 
+namespace {
+uint64_t preferred(uint64_t number, uint64_t gangs) {
+  uint64_t n = prefer.index;
+  if (prefer.first) return number == 0 ? n : number - (number <= n);
+  return number == gangs - 1 ? n : number + (number >= n);
+}
+}  // namespace
+
 bool Gang::run_next() {
   if (grid_.stop.load(std::memory_order_relaxed)) return false;
   uint64_t gangs = grid_.blocks / workers_.size(), number = grid_.next.fetch_add(1);
   if (number >= gangs) return false;
   if (grid_.order == Order::reverse) number = gangs - 1 - number;
-  if (grid_.order == Order::shuffle) number = permute(number, gangs, grid_.seed);
+  if (grid_.order == Order::prefer && prefer.which == kBlocks && prefer.index < gangs) number = preferred(number, gangs);
+  if (grid_.order == Order::shuffle && (shuffle.mixed & kBlocks)) number = permute(number, gangs, grid_.seed);
   random_ = mix(grid_.seed ^ ~number);
   running_ = grid_.order == Order::reverse ? 0 : workers_.size() - 1;
   for (size_t i = 0; i < workers_.size(); ++i) workers_[i]->begin_block(number * workers_.size() + i);
@@ -52,7 +61,7 @@ bool Gang::run_next() {
 // The next block that can go on, in the order of the launch; nullptr without any.
 Worker* Gang::choose() {
   size_t n = workers_.size(), count = 0;
-  if (grid_.order != Order::shuffle) {
+  if (grid_.order != Order::shuffle || !(shuffle.mixed & kBlocks)) {
     for (size_t i = 0; i < n; ++i) {
       running_ = grid_.order == Order::reverse ? (running_ + n - 1) % n : (running_ + 1) % n;
       if (workers_[running_]->can_run()) return workers_[running_].get();

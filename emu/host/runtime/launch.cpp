@@ -291,7 +291,7 @@ extern "C" {
 const char* samebits_last_error() { return samebits::host().text.c_str(); }
 void samebits_clear_error() { samebits::set_error(cudaSuccess, ""); }
 void samebits_set_order(int mode, unsigned long long seed) {
-  samebits::g_order = mode < 0 || mode > 2 ? 0 : mode;
+  samebits::g_order = mode < 0 || mode > 3 ? 0 : mode;
   samebits::g_seed = seed;
 }
 void samebits_set_patience(double seconds) { samebits::g_patience = seconds; }

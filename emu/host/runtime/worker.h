@@ -29,7 +29,25 @@ struct AsyncQueue {  // of one thread: what it has issued since its last commit,
   std::deque<std::vector<AsyncCopy>> groups;
 };
 
-enum class Order { forward, reverse, shuffle };
+enum class Order { forward, reverse, shuffle, prefer };
+
+// What shuffled order mixes. Decisions by chance that differ from forward order are counted; those before `from` and from `to` on are
+// not followed.
+enum Mixed : unsigned { kBlocks = 1, kWarps = 2, kLanes = 4 };
+struct Shuffle {
+  unsigned mixed = kBlocks | kWarps | kLanes;
+  uint64_t from = 0, to = UINT64_MAX, made = 0;
+  char last[512] = "";  // the last one that was followed, if `to` says which that is
+};
+extern Shuffle shuffle;
+
+// Forward order but for one warp, lane or gang of blocks, which comes before all others or after them.
+struct Prefer {
+  Mixed which = kWarps;
+  bool first = true;
+  unsigned index = 0;
+};
+extern Prefer prefer;
 
 // A launch. Gangs take their numbers from `next`.
 struct Grid {
@@ -143,6 +161,8 @@ class Worker : public BlockView {
   void* acquire(unsigned linear);  // a fiber for a thread that has not started: where to go on
   int pick();
   int pick_slow();
+  int pick_shuffled();
+  int pick_preferred();
   int pick_after(unsigned linear);
   void go_to(Thread* from, unsigned next);
   void block_on(Thread*, Warp&);  // its lane is no longer ready: run the others until it is again
@@ -157,6 +177,7 @@ class Worker : public BlockView {
   void discard_fibers();
   void record(int code, std::string text);
   std::string deadlock() const;
+  std::string decision(unsigned chosen, unsigned usual) const;
   unsigned waiting_thread(bool at_barrier) const;
   void check_patience(Thread*);
   [[noreturn]] void diverge(Thread*);
