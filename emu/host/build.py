@@ -110,7 +110,8 @@ def to_cpp(
     more += ["-DSAMEBITS_PTX"] if _has_asm(result, str(source)) else []
     if more:
         result = run([*command, *more], text.encode()).decode()
-    return translate(result, str(source), _verbatim)
+    # To the compiler the text is what came from its input, not from the file that the markers name: debuggers and reports would show that.
+    return translate(result.replace('"<stdin>"', f'"{name}"'), str(source), _verbatim)
 
 
 def _arch_number(arch: str) -> int:

@@ -264,11 +264,7 @@ inline void invoke_one(const Group& g, F f) {
 // The group copies together, and waits for it with wait().
 template <class Group, class T>
 inline void memcpy_async(const Group& g, T* to, const T* from, size_t bytes) {
-  char* d = reinterpret_cast<char*>(to);
-  const char* s = reinterpret_cast<const char*>(from);
-  size_t unit = 1;
-  while (unit < 16 && ((reinterpret_cast<size_t>(d) | reinterpret_cast<size_t>(s) | bytes) & unit) == 0) unit *= 2;
-  for (size_t i = g.thread_rank() * unit; i < bytes; i += g.size() * unit) ::samebits::async_copy(d + i, s + i, unit, unit);
+  ::samebits::async_bytes(to, from, bytes, g.thread_rank(), g.size());
   ::samebits::async_commit();
 }
 template <class Group>

@@ -125,6 +125,7 @@ void Worker::checked_across(Scope scope) const {
 // What headers call.
 void arrive(Scope scope, bool aligned, const char* file, int line) { worker_of(self()).arrive(self(), scope, aligned, file, line); }
 void wait(Scope scope, const char* file, int line) { worker_of(self()).wait(self(), scope, file, line); }
+bool on_device() { return active_worker() != nullptr; }
 bool cooperative() { return worker_of(self()).cooperative(); }
 void* map_shared(const void* p, unsigned rank) { return worker_of(self()).map_shared(self(), p, rank); }
 int shared_rank(const void* p) { return worker_of(self()).rank_of(p); }

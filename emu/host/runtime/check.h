@@ -127,6 +127,9 @@ class Check {
   void begin_block(Worker&, uint64_t number);
   void end_block(Worker&);
   void finish(Worker&, const Thread&);
+  void gather(Worker&, Thread*, uintptr_t barrier);  // a thread arrives at a cuda::barrier,
+  void end_phase(uintptr_t barrier);                 // the last one of its phase,
+  void pass_phase(Worker&, Thread*, uintptr_t barrier);  // and one that has waited for it
   void arrive(Worker&, const Thread*);  // at a barrier of the cluster
   void pass(Worker&, const Thread*);    // has waited for it
   void place(Worker&, const char* name, uintptr_t begin, size_t bytes, unsigned slot);
@@ -163,6 +166,7 @@ class Check {
  private:
   bool knows(const BlockCheck&, const Thread*, const Region&, const Mark&) const;
   bool through(const std::vector<Ref>&, uint32_t own_seq, const Mark&) const;
+  Sync* sync_at(uintptr_t);
   bool across(const BlockCheck&, uint32_t phase, const Mark&) const;
   void visit(Worker&, Worker& owner, Thread*, Region&, uint32_t site);
   void touch(Worker&, Thread*, Region&, uintptr_t, size_t, unsigned kind, uint32_t site);
@@ -178,6 +182,7 @@ class Check {
   std::unordered_map<uint64_t, Region*> slots_;
   std::unordered_map<uintptr_t, Sync*> syncs_;
   std::vector<Sync*> old_syncs_;
+  std::unordered_map<uintptr_t, Known> gathering_;  // of the phase of each barrier that is under way
   std::vector<uint64_t> numbers_;  // block of each seq of the launch
   uint32_t first_ = 1, next_ = 1;  // seq of the launch's first block; below it everything is ordered
   Grid* grid_ = nullptr;

@@ -7,29 +7,27 @@
 
 namespace samebits {
 
-// Whether the mark is among what those releases published.
+// Whether the mark is among what those releases published. Every release is looked at once.
 bool Check::through(const std::vector<Ref>& refs, uint32_t own_seq, const Mark& mark) const {
-  std::set<std::pair<Sync*, size_t>> seen;
+  std::unordered_map<Sync*, size_t> seen;  // how many releases of it
   std::function<bool(const std::vector<Ref>&)> search = [&](const std::vector<Ref>& from) {
     for (const Ref& ref : from) {
-      if (!seen.insert({ref.sync, ref.count}).second) continue;
+      size_t first = seen[ref.sync];
+      if (ref.count <= first) continue;
+      seen[ref.sync] = ref.count;
       auto found = ref.sync->by_block.find(mark.seq);
-      if (found == ref.sync->by_block.end()) continue;
-      for (size_t index : found->second) {
-        if (index >= ref.count) break;
-        const Known& known = ref.sync->log[index];
+      for (size_t i = found == ref.sync->by_block.end() ? 0 : found->second.size(); i-- > 0 && found->second[i] >= first;) {
+        if (found->second[i] >= ref.count) continue;
+        const Known& known = ref.sync->log[found->second[i]];
         if (known.block_only && known.seq != own_seq) continue;
         if (mark.clock < known.base) return true;
         for (auto [thread, clock] : known.more) {
           if (thread == mark.thread && mark.clock <= clock) return true;
         }
       }
-    }
-    for (const Ref& ref : from) {  // and what the releasing threads had acquired themselves
-      for (size_t index = 0; index < ref.count; ++index) {
+      for (size_t index = first; index < ref.count; ++index) {  // and what the releasing threads had acquired themselves
         const Known& known = ref.sync->log[index];
-        if (known.refs.empty() || (known.block_only && known.seq != own_seq)) continue;
-        if (search(known.refs)) return true;
+        if (!known.refs.empty() && (!known.block_only || known.seq == own_seq) && search(known.refs)) return true;
       }
     }
     return false;
@@ -88,8 +86,7 @@ void Check::atomic(Worker& worker, Thread* thread, uintptr_t address, size_t byt
     join(mine.acquired, {{found->second, found->second->log.size()}});
   }
   if (!writes || !mine.released_block) return;
-  if (found == syncs_.end()) found = syncs_.emplace(address, new Sync).first;
-  Sync& sync = *found->second;
+  Sync& sync = *sync_at(address);
   auto publish = [&](const Known& known) {
     sync.by_block[known.seq].push_back(sync.log.size());
     sync.log.push_back(known);
@@ -196,6 +193,45 @@ void Check::end_block(Worker& worker) {
                                  ", which may return before it: no barrier of the cluster follows",
            &there, mark.site, nullptr);
   }
+}
+
+// Barriers that are variables (cuda::barrier): a phase publishes what those who arrived knew, together.
+void Check::gather(Worker& worker, Thread* thread, uintptr_t address) {
+  settle();
+  Clocks& mine = worker.check.threads[thread->linear];
+  Known& known = gathering_[address];
+  known = {worker.check.seq, worker.check.base, std::move(known.more), std::move(known.refs), false};
+  known.more.push_back({uint16_t(thread->linear), mine.clock});
+  unsigned first = thread->linear & ~31u;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if (mine.warp[lane] >= worker.check.base && first + lane != thread->linear) known.more.push_back({uint16_t(first + lane), mine.warp[lane]});
+  }
+  Sync* own = sync_at(address);
+  std::vector<Ref> others = mine.refs;
+  others.erase(std::remove_if(others.begin(), others.end(), [own](const Ref& ref) { return ref.sync == own; }), others.end());
+  join(known.refs, others);
+  worker.check.most = std::max(worker.check.most, ++mine.clock);
+}
+
+void Check::end_phase(uintptr_t address) {
+  Sync& sync = *sync_at(address);
+  Known& known = gathering_[address];
+  sync.by_block[known.seq].push_back(sync.log.size());
+  sync.log.push_back(std::move(known));
+  gathering_.erase(address);
+}
+
+void Check::pass_phase(Worker& worker, Thread* thread, uintptr_t address) {
+  settle();
+  Clocks& mine = worker.check.threads[thread->linear];
+  if (mine.acquired.empty() && mine.refs.empty()) worker.check.dirty.push_back(thread->linear);
+  join(mine.refs, {{sync_at(address), sync_at(address)->log.size()}});
+}
+
+Sync* Check::sync_at(uintptr_t address) {
+  Sync*& sync = syncs_[address];
+  if (sync == nullptr) sync = new Sync;
+  return sync;
 }
 
 std::string Check::place_of(const Region& region, uintptr_t address) const {

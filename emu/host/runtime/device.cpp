@@ -181,6 +181,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   p->maxBlocksPerMultiProcessor = a.blocks_multiprocessor;
   p->l2CacheSize = int(a.l2_bytes);
   p->concurrentKernels = p->unifiedAddressing = p->managedMemory = p->cooperativeLaunch = p->canMapHostMemory = p->concurrentManagedAccess = 1;
+  p->asyncEngineCount = 3;
+  p->ECCEnabled = 1;
   p->clusterLaunch = a.major >= 9;
   p->clockRate = 1980000;
   p->memoryClockRate = 3201000;

@@ -59,6 +59,18 @@ void note_fence(bool device) {
   if (worker != nullptr) Check::on->fence(*worker, self(), device);
 }
 
+// Arrivals at a cuda::barrier, ends of its phases, and threads that have waited for one.
+void note_arrival(const void* barrier, bool last) {
+  Worker* worker = Check::active;
+  if (worker == nullptr) return;
+  Check::on->gather(*worker, self(), reinterpret_cast<uintptr_t>(barrier));
+  if (last) Check::on->end_phase(reinterpret_cast<uintptr_t>(barrier));
+}
+void note_passed(const void* barrier) {
+  Worker* worker = Check::active;
+  if (worker != nullptr) Check::on->pass_phase(*worker, self(), reinterpret_cast<uintptr_t>(barrier));
+}
+
 }  // namespace samebits
 
 using samebits::hook;

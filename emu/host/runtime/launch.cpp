@@ -17,6 +17,7 @@ namespace {
 struct Config {
   dim3 grid, block;
   size_t dynamic_bytes;
+  cudaStream_t stream;
   const char* file;
   int line;
   dim3 cluster{0};  // x is 0: as the kernel says
@@ -134,11 +135,11 @@ cudaError_t set_error(cudaError_t code, std::string text) {
   return code;
 }
 
-void configure(dim3 grid, dim3 block, size_t dynamic_bytes, cudaStream_t, const char* file, int line) {
+void configure(dim3 grid, dim3 block, size_t dynamic_bytes, cudaStream_t stream, const char* file, int line) {
   if (active_worker() != nullptr) trap("a launch from device code, which is not modelled");
   HostThread& h = host();
   h.open.push_back(h.configs.size());
-  h.configs.push_back({grid, block, dynamic_bytes, file, line});
+  h.configs.push_back({grid, block, dynamic_bytes, stream, file, line});
 }
 
 void launched() {
@@ -203,6 +204,12 @@ void launch_closure(Kernel* kernel, void (*run)(void*), void* closure, size_t by
   }
   Config c = h.configs.back();
   h.configs.pop_back();
+  auto again = [=, copy = std::vector<char>(static_cast<char*>(closure), static_cast<char*>(closure) + bytes)]() mutable {
+    host().configs.push_back(c);
+    host().configs.back().stream = nullptr;
+    launch_closure(kernel, run, copy.data(), bytes);
+  };
+  if (c.stream != nullptr && capture(c.stream, again)) return;
   std::string text;
   cudaError_t code = check(*kernel, c, &text);
   bool grid_refused = code != cudaSuccess;
@@ -260,7 +267,7 @@ int cluster_limit(const Kernel& kernel) {
 
 cudaError_t most_clusters(int* clusters, const Kernel* kernel, const cudaLaunchConfig_t& config) {
   if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
-  Config c{config.gridDim, config.blockDim, config.dynamicSmemBytes, "", 0};
+  Config c{config.gridDim, config.blockDim, config.dynamicSmemBytes, config.stream, "", 0};
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const auto& d = config.attrs[i].val.clusterDim;
     if (config.attrs[i].id == cudaLaunchAttributeClusterDimension) c.cluster = dim3(d.x, d.y, d.z);

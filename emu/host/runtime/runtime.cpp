@@ -8,6 +8,7 @@
 #include "launch.cpp"
 #include "device.cpp"
 #include "memory.cpp"
+#include "graph.cpp"
 #include "check.cpp"
 #include "clocks.cpp"
 #include "hooks.cpp"

@@ -7,6 +7,13 @@ namespace samebits {
 void async_copy(void* shared, const void* global, size_t bytes, size_t from_bytes);  // the rest of `bytes` becomes zero
 void async_copy_of(void* shared, const void* global, size_t bytes, size_t from_bytes, bool past_l1);  // as hardware does: 4, 8 or 16
 void async_commit();
+inline void async_bytes(void* to, const void* from, size_t bytes, size_t rank, size_t count) {  // by `count` threads together, in pieces of up to 16
+  char* d = static_cast<char*>(to);
+  const char* s = static_cast<const char*>(from);
+  size_t unit = 1;
+  while (unit < 16 && ((reinterpret_cast<size_t>(d) | reinterpret_cast<size_t>(s) | bytes) & unit) == 0) unit *= 2;
+  for (size_t i = rank * unit; i < bytes; i += count * unit) async_copy(d + i, s + i, unit, unit);
+}
 void async_wait(unsigned allowed);  // until at most so many groups are under way
 void async_wait_all();
 

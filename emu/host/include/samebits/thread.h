@@ -101,8 +101,11 @@ inline void* shared(Slot* slot) {
 inline void* dynamic_shared() { return self()->block->dynamic_shared; }
 
 void barrier(Thread*, Op, int predicate, const char* file, int line);
-void note_fence(bool device);           // tells the checks of a fence
+void note_fence(bool device);           // tells the checks of a fence,
+void note_arrival(const void* barrier, bool last);  // of an arrival at a barrier that is a variable,
+void note_passed(const void* barrier);              // and of a thread that has waited for it
 bool cooperative();                     // whether the launch is
+bool on_device();                       // whether device code runs
 enum Scope : unsigned { kCluster, kGrid };
 void arrive(Scope, bool aligned, const char* file, int line);  // at a barrier of several blocks; aligned: lanes of a warp together
 void wait(Scope, const char* file, int line);                  // for the barrier that the thread arrived at
