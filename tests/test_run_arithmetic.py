@@ -163,3 +163,9 @@ def test_inline_ptx() -> None:
     assert len(want) == len(out)
     for i, expected in enumerate(want):
         assert out[i].tolist() == expected.tolist(), i
+
+
+def test_assembly_beside_names_of_the_program() -> None:
+    library, out = load("ptx"), np.zeros(1, np.uint32)
+    assert library.run_own_names(at(out)) == 0, text(library)
+    assert out[0] == (12 - 5) * (9 + 1) + 2

@@ -46,7 +46,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 @dataclass(frozen=True)
 class Outcome:
     """One run: the program's exit code (124: the time limit), what was reported, the first failed call's text, and its output if kept;
-    in shuffled order how often another thread than the usual one was taken, and which at the order's limit."""
+    in shuffled order how often another thread than the usual one was taken, and which at the window's end; what is not bit-accurate."""
 
     code: int
     reports: list[dict[str, object]]
@@ -54,6 +54,7 @@ class Outcome:
     output: bytes = b""
     decisions: int = 0
     last: str = ""
+    notes: Sequence[str] = ()
 
     @property
     def exit(self) -> int:
@@ -163,6 +164,8 @@ def run(args: argparse.Namespace) -> int:
         print(describe(report), file=sys.stderr)
     if outcome.failure and not outcome.reports:
         print(f"samebits: {outcome.failure}", file=sys.stderr)
+    for note in outcome.notes:
+        print(f"samebits: {note}", file=sys.stderr)
     if args.check:
         print(f"samebits: {len(outcome.reports)} reports", file=sys.stderr)
     if args.json:

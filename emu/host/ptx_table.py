@@ -16,7 +16,7 @@ _TYPES = {
     "f16x2": "__half2",
     "bf16x2": "__nv_bfloat162",
     "pred": "bool",
-    **{name: name for name in ("tf32", "e4m3x2", "e5m2x2")},  # structs of ptx.h
+    **{name: f"::samebits::ptx::{name}" for name in ("tf32", "e4m3x2", "e5m2x2")},
 }
 _ROUNDS = {"rn": "nearest", "rz": "zero", "rm": "down", "rp": "up", "rna": "nearest"}
 _ROUNDS |= {name + "i": way for name, way in _ROUNDS.items() if name != "rna"}
@@ -64,7 +64,7 @@ class Block:
         """C++ for an operand's bits."""
         operand = operand.strip()
         if match := re.fullmatch(r"%(\d+)", operand):
-            return f"p{match[1]}"
+            return f"samebits_p{match[1]}"
         if match := re.fullmatch(r"0[fF]([0-9a-fA-F]{8})", operand):
             return f"0x{match[1]}ull"
         if match := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", operand):
@@ -182,7 +182,7 @@ def _cvt(block: Block, mods: list[str], ops: list[str]) -> None:
     kinds = [m for m in mods if m in _TYPES]
     arguments = ", ".join(block.typed(op, kinds[1]) for op in ops[1:])
     flags = f"{_round(mods)}, {str('ftz' in mods).lower()}, {str('sat' in mods or 'satfinite' in mods).lower()}"
-    relu = ", relu" if "relu" in mods else ""
+    relu = ", ::samebits::ptx::relu" if "relu" in mods else ""
     block.store(ops[0], f"convert<{cpp(kinds[0])}>({arguments}, Mode{{{flags}}}{relu})")
 
 
@@ -325,20 +325,22 @@ def _mma(block: Block, mods: list[str], ops: list[str]) -> None:
         raise Unknown("mma." + ".".join(mods))
     k = int(shape.split("k")[1])
     a, b, c = ([f"as<uint32_t>({block.value(op)})" for op in _vector(ops[i])] for i in (1, 2, 3))
-    block.lines.append(f"uint32_t a[] = {{{', '.join(a)}}}, b[] = {{{', '.join(b)}}}, c[] = {{{', '.join(c)}}};")
+    block.lines.append(f"{{ uint32_t a[] = {{{', '.join(a)}}}, b[] = {{{', '.join(b)}}}, c[] = {{{', '.join(c)}}};")
     block.lines.append(f"mma_m16n8<{cpp(kinds[1])}, {k}>(a, b, c);")
     for i, op in enumerate(_vector(ops[0])):
         block.store(op, f"c[{i}]")
+    block.lines.append("}")
 
 
 def _ldmatrix(block: Block, mods: list[str], ops: list[str]) -> None:
     count = next((int(m[1:]) for m in mods if m in ("x1", "x2", "x4")), 0)
     if not count or "m8n8" not in mods or mods[-1] != "b16":
         raise Unknown("ldmatrix." + ".".join(mods))
-    block.lines.append(f"uint32_t matrix[{count}];")
+    block.lines.append(f"{{ uint32_t matrix[{count}];")
     block.lines.append(f"load_matrix<{count}, {str('trans' in mods).lower()}>({block.address(ops[1], 'shared')}, matrix);")
     for i, op in enumerate(_vector(ops[0])):
         block.store(op, f"matrix[{i}]")
+    block.lines.append("}")
 
 
 TABLE: dict[str, Callable[[Block, list[str], list[str]], None]] = {

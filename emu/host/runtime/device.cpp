@@ -228,6 +228,8 @@ cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
   return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int) { return snprintf(text, size_t(bytes), "0000:00:00.0"), cudaSuccess; }
+
 cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return cudaSuccess; }
 
 }  // namespace samebits_api

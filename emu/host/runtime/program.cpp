@@ -31,8 +31,12 @@ void write_reports() {
   std::string reports = Check::on != nullptr ? Check::on->json() : "[]";
   FILE* file = fopen(reports_path, "w");
   if (file == nullptr) return;
-  fprintf(file, "{\"reports\": %s,\n \"failure\": %s, \"decisions\": %llu, \"last\": %s}\n", reports.c_str(), quoted(first_failure()).c_str(),
-          (unsigned long long)shuffle.made, quoted(shuffle.last).c_str());
+  std::string said;
+  for (const auto& note : notes) {
+    if (note.load() != nullptr) said += (said.empty() ? "" : ", ") + quoted(note.load());
+  }
+  fprintf(file, "{\"reports\": %s,\n \"failure\": %s, \"decisions\": %llu, \"last\": %s, \"notes\": [%s]}\n", reports.c_str(), quoted(first_failure()).c_str(),
+          (unsigned long long)shuffle.made, quoted(shuffle.last).c_str(), said.c_str());
   fclose(file);
   reports_path = nullptr;
   const char* path = getenv("SAMEBITS_RUN_TRACE");

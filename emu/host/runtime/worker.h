@@ -49,6 +49,8 @@ struct Prefer {
 };
 extern Prefer prefer;
 
+extern std::atomic<const char*> notes[8];  // what is not bit-accurate in what has run
+
 // A launch. Gangs take their numbers from `next`.
 struct Grid {
   Kernel* kernel;

@@ -111,6 +111,7 @@ cudaError_t cudaHostRegister(void*, size_t, unsigned flags);
 cudaError_t cudaHostUnregister(void*);
 cudaError_t cudaChooseDevice(int*, const cudaDeviceProp*);
 cudaError_t cudaDeviceGetLimit(size_t*, cudaLimit);
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device);
 
 cudaError_t cudaMemcpy2DAsync(void* d, size_t dp, const void* s, size_t sp, size_t w, size_t h, cudaMemcpyKind k, cudaStream_t = 0);
 cudaError_t cudaMemset2DAsync(void* p, size_t pitch, int v, size_t w, size_t h, cudaStream_t = 0);

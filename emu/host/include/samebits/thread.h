@@ -105,6 +105,7 @@ void note_fence(bool device);           // tells the checks of a fence,
 void note_arrival(const void* barrier, bool last);  // of an arrival at a barrier that is a variable,
 void note_passed(const void* barrier);              // and of a thread that has waited for it
 bool cooperative();                     // whether the launch is
+void not_bit_accurate(const char* what);  // noted once for the run's output; a text that stays
 bool on_device();                       // whether device code runs
 enum Scope : unsigned { kCluster, kGrid };
 void arrive(Scope, bool aligned, const char* file, int line);  // at a barrier of several blocks; aligned: lanes of a warp together
