@@ -94,6 +94,7 @@ struct BlockCheck {
   std::vector<unsigned> dirty;  // threads whose refs or acquired are not empty
   std::vector<Ref> refs;        // known to all of the block
   std::vector<Region*> shared;
+  Region* at[256] = {};  // of shared, by 64 KiB of the window: variables lie further apart than that
 };
 
 struct TraceRequest {
@@ -164,6 +165,7 @@ class Check {
   std::map<uintptr_t, Region*>& regions() { return regions_; }
 
  private:
+  bool quick(const BlockCheck&, const Thread*, Region&, uintptr_t, size_t bytes, unsigned kind, const void* pc);
   bool knows(const BlockCheck&, const Thread*, const Region&, const Mark&) const;
   bool through(const std::vector<Ref>&, uint32_t own_seq, const Mark&) const;
   Sync* sync_at(uintptr_t);
