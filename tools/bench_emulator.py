@@ -1,8 +1,8 @@
 """``samebits bench-emulator``: what the emulator costs, against numba's stock simulator and this project's port, in one run.
 
 All figures are processor time of one core. Results are ``results/emulator/<machine>-<date>.json``: {machine, date, compiler, plain,
-checked, check_cost, saxpy_threads_per_s, stock_barrier_ns, barrier_ratio, v1, compile_s}; ``plain`` and ``checked`` are nanoseconds a CUDA thread (saxpy, histogram),
-a thread and barrier or shuffle, or a thread and step (matmul) of emu/host/benchmark.cu.
+checked, check_cost, saxpy_threads_per_s, stock_barrier_ns, barrier_ratio, v1, compile_s}. ``plain`` and ``checked`` are nanoseconds a
+CUDA thread (saxpy, histogram), a thread and barrier or shuffle, or a thread and step (matmul) of emu/host/benchmark.cu.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ def measure() -> dict[str, Any]:
     stock = subprocess.run(
         [sys.executable, "-c", _STOCK], env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, check=True
     )
-    barrier = float(stock.stdout)
+    barrier = round(float(stock.stdout))
     return {
         "plain": plain,
         "checked": checked,
         "check_cost": {name: round(checked[name] / plain[name], 1) for name in plain},
         "saxpy_threads_per_s": round(1e9 / plain["saxpy"]),
-        "stock_barrier_ns": round(barrier),
+        "stock_barrier_ns": barrier,
         "barrier_ratio": round(barrier / plain["barrier"]),
         "v1": _v1(),
         "compile_s": round(_compile_seconds(), 2),

@@ -10,6 +10,7 @@ import argparse
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, default=None, metavar="F", help="write the reports to F")
     parser.add_argument("--trace", type=Path, default=None, metavar="F", help="sectors and bank conflicts of each line, as JSON")
     parser.add_argument("--timeout", type=float, default=None, metavar="S", help="wall time, in seconds (600)")
+    parser.add_argument("--gdb", action="store_true", help="run the program in gdb, not optimised; threadIdx and the like are known")
     parser.add_argument("-I", action="append", default=[], type=Path, dest="include", metavar="DIR")
     parser.add_argument("-D", action="append", default=[], dest="define", metavar="NAME[=VALUE]")
 
@@ -64,8 +66,13 @@ class Outcome:
         return int(bool(self.reports))
 
 
-def program(source: Path, *, check: bool, include: Sequence[Path] = (), define: Sequence[str] = (), arch: str = "sm_90") -> Path:
-    """The executable of a source, from the cache if it is there. Raises BuildError, TranslationError; ValueError where no file is."""
+def program(
+    source: Path, *, check: bool, include: Sequence[Path] = (), define: Sequence[str] = (), arch: str = "sm_90", debug: bool = False
+) -> Path:
+    """The executable of a source, from the cache if it is there; with `debug` for a debugger, which sees every variable.
+
+    Raises BuildError, TranslationError; ValueError where no file is.
+    """
     if not source.is_file():
         raise ValueError(f"no file {source}")
     defines = {text.partition("=")[0]: text.partition("=")[2] or "1" for text in define}
@@ -73,10 +80,22 @@ def program(source: Path, *, check: bool, include: Sequence[Path] = (), define: 
     options = {"defines": defines, "include_dirs": include, "arch": arch, "check": check, "compiler": compiler}
     text = host.to_cpp(source.resolve(), **options)
 
-    def make(out: Path) -> None:
-        host.build_text(text, out=out, compiler=compiler, extra=["-g1"], check=check, program=True)
+    extra = ["-g", "-O0"] if debug else ["-g1"]
 
-    return cached([host.fingerprint(compiler), "check" if check else "plain", text], source.stem, make)
+    def make(out: Path) -> None:
+        host.build_text(text, out=out, compiler=compiler, extra=extra, check=check, program=True)
+
+    return cached([host.fingerprint(compiler), "check" if check else "plain", *extra, text], source.stem, make)
+
+
+def debugger(binary: Path, arguments: Sequence[str] = (), commands: Sequence[str] = ()) -> list[str]:
+    """A command line of gdb for an executable that program(debug=True) made: it knows threadIdx, blockIdx, blockDim and gridDim."""
+    base = "((unsigned long)$sp & ~0x3ffffUL)"  # as thread_of() in include/samebits/thread.h: gdb's calls of functions disturb the fibers
+    thread = f"(*(samebits::Thread*)({base} + 0x3f000 + (({base} >> 12) & 0xFC0)))"
+    fields = {"threadIdx": "index", "blockIdx": "block->block_idx", "blockDim": "block->block_dim", "gridDim": "block->grid_dim"}
+    macros = [f"macro define {name} ({thread}.{field})" for name, field in fields.items()]
+    quiet = ["set debuginfod enabled off", "set environment SAMEBITS_WORKERS 1", "handle SIGALRM nostop noprint", *macros, *commands]
+    return ["gdb", "-q", *(part for command in quiet for part in ("-ex", command)), "--args", str(binary), *arguments]
 
 
 def execute(
@@ -150,10 +169,14 @@ def run(args: argparse.Namespace) -> int:
     arch, check = args.arch or "sm_90", args.check or args.trace is not None
     tried = orders.parse(args.order or "forward")
     try:
-        binary = program(args.file, check=check, include=args.include, define=args.define, arch=arch)
+        binary = program(args.file, check=check, include=args.include, define=args.define, arch=arch, debug=args.gdb)
     except (host.BuildError, host.TranslationError) as error:
         print(error, file=sys.stderr)
         return 2
+    if args.gdb:
+        if shutil.which("gdb") is None:
+            raise ValueError("--gdb: there is no gdb on this machine")
+        return subprocess.run(debugger(binary, arguments)).returncode
     options = {"check": check, "arch": arch, "seconds": args.timeout or 600, "leaks": args.leaks, "trace": args.trace}
     one = functools.partial(execute, binary, arguments, **options)
     outcome = one(order=tried[0]) if len(tried) == 1 else _try(tried, functools.partial(one, capture=True))
