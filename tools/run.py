@@ -21,7 +21,7 @@ from pathlib import Path
 from emu.host import build as host
 from emu.host.checks import describe
 from kernels_cu.build import cached
-from tools import orders
+from tools import limits, orders
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +40,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, default=None, metavar="F", help="write the reports to F")
     parser.add_argument("--trace", type=Path, default=None, metavar="F", help="sectors and bank conflicts of each line, as JSON")
     parser.add_argument("--timeout", type=float, default=None, metavar="S", help="wall time, in seconds (600)")
+    parser.add_argument("--memory", type=float, default=None, metavar="MIB", help="most memory that it may use (7/8 of the machine's)")
+    parser.add_argument("--output", type=float, default=None, metavar="MIB", help="most that it may print")
     parser.add_argument("--gdb", action="store_true", help="run the program in gdb, not optimised; threadIdx and the like are known")
     parser.add_argument("-I", action="append", default=[], type=Path, dest="include", metavar="DIR")
     parser.add_argument("-D", action="append", default=[], dest="define", metavar="NAME[=VALUE]")
@@ -47,7 +49,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run: the program's exit code (124: the time limit), what was reported, the first failed call's text, and its output if kept;
+    """One run: the program's exit code (124: a limit), what was reported, the first failed call's text, and its output if kept;
     in shuffled order how often another thread than the usual one was taken, and which at the window's end; what is not bit-accurate."""
 
     code: int
@@ -109,8 +111,10 @@ def execute(
     leaks: bool = False,
     capture: bool = False,
     trace: Path | None = None,
+    memory: int | None = None,
+    output: int | None = None,
 ) -> Outcome:
-    """Runs an executable that program() made."""
+    """Runs an executable that program() made, within `seconds` and bytes of `memory` and `output`."""
     with tempfile.TemporaryDirectory(prefix="samebits-run-") as folder:
         found = Path(folder) / "reports"
         environment = os.environ | {"SAMEBITS_RUN_REPORTS": str(found), "SAMEBITS_RUN_ORDER": order, "SAMEBITS_RUN_ARCH": arch}
@@ -118,13 +122,12 @@ def execute(
         environment |= {f"SAMEBITS_RUN_{name}": "1" for name, on in (("CHECK", check), ("LEAKS", leaks)) if on}
         environment |= {"SAMEBITS_RUN_TRACE": str(trace.resolve())} if trace else {}
         sys.stdout.flush()
-        pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} if capture else {}
-        try:
-            done = subprocess.run([str(binary), *arguments], env=environment, timeout=seconds + 10, **pipe)
-        except subprocess.TimeoutExpired as late:  # it has caught the signal of its own clock
-            return Outcome(124, [], f"time limit of {seconds} s reached", late.stdout or b"")
+        # It has caught the signal of its own clock if that time is not enough.
+        done = limits.run([str(binary), *arguments], environment, limits.Limits(seconds + 10, memory, output), keep=capture)
         said = json.loads(found.read_text()) if found.exists() else {"reports": [], "failure": ""}
-    return Outcome(done.returncode, output=done.stdout or b"", **said)
+    if done.limit:
+        return Outcome(124, [], done.limit, done.output)
+    return Outcome(done.code, output=done.output, **said)
 
 
 def print_trace(lines: list[dict[str, object]]) -> None:
@@ -178,6 +181,9 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError("--gdb: there is no gdb on this machine")
         return subprocess.run(debugger(binary, arguments)).returncode
     options = {"check": check, "arch": arch, "seconds": args.timeout or 600, "leaks": args.leaks, "trace": args.trace}
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 7 // 8
+    options["memory"] = int(args.memory * 2**20) if args.memory else most
+    options["output"] = int(args.output * 2**20) if args.output else None
     one = functools.partial(execute, binary, arguments, **options)
     outcome = one(order=tried[0]) if len(tried) == 1 else _try(tried, functools.partial(one, capture=True))
     if args.trace and args.trace.exists():
