@@ -11,7 +11,7 @@ inline double inverse_erf(double y, double complement) {  // y = erf(x), complem
   double tail = complement < 1 ? complement : 2 - complement, w = -log(tail * (2 - tail)), a = 2 / (M_PI * 0.147) - w / 2;
   double x = copysign(sqrt(sqrt(a * a + w / 0.147) - a), y);  // Winitzki's approximation, then Newton's method
   for (int i = 0; i < 4; ++i) {
-    double error = far ? copysign(tail - erfc(fabs(x)), y) : erf(x) - y;
+    double error = far ? (tail - erfc(fabs(x))) * copysign(1.0, y) : erf(x) - y;
     x -= error / (2 / sqrt(M_PI) * exp(-x * x));
   }
   return x;
