@@ -34,6 +34,12 @@ def test_launches_in_every_dress(compiler: str) -> None:
     assert f.tolist() == [160.0] + [60.0] * (n - 1)
 
 
+def test_names_of_the_thread_that_a_program_declares_itself() -> None:
+    library, out = load("language"), np.zeros(9, np.int32)
+    assert library.own_names(at(out)) == 0, text(library)
+    assert out.tolist() == [204] * 8 + [16]
+
+
 def test_parameters_are_converted_once_and_copied() -> None:
     library = load("language")
     out = np.zeros(7, np.int32)

@@ -161,7 +161,7 @@ REFUSED = [
     ("__global__ void k() {\n  int a[3;\n}\n", 2, "unbalanced ["),
     ("int x;\n}\n", 2, "unbalanced }"),
     ("#define L(k) k<<<1, 1>>>()\n", 1, "#define"),
-    ("int x;\n__global__ void __cluster_dims__(2, 1, 1) k() {}", 2, "__cluster_dims__"),
+    ("int x;\n__global__ void __block_size__((128, 1, 1), (2, 1, 1)) k() {}", 2, "__block_size__"),
 ]
 
 

@@ -24,3 +24,14 @@ def test_result_files_say_where_they_come_from() -> None:
         data = json.loads(file.read_text())
         assert {"machine", "date", "versions", "copy_gbs", "read_gbs", "rows"} <= set(data)
         assert all({"kernel", "cell", "dtype", "us", "gbs", "share", "peers"} <= set(row) for row in data["rows"])
+
+
+def test_figures_of_the_emulator_say_where_they_come_from() -> None:
+    """And reach what the emulator is for: a thousand times numba's stock simulator, small files within two seconds."""
+    files = sorted((ROOT / "results" / "emulator").glob("*.json"))
+    assert files
+    for file in files:
+        data = json.loads(file.read_text())
+        assert {"machine", "date", "compiler", "plain", "checked", "check_cost", "stock_barrier_ns", "v1"} <= set(data)
+        assert data["barrier_ratio"] == round(data["stock_barrier_ns"] / data["plain"]["barrier"]) > 1000
+        assert data["compile_s"] < 2

@@ -44,16 +44,16 @@ def test_reports_are_printed_and_written(options: list[str], tmp_path: Path, cap
     assert main(["run", WHOLE, *options, "--check", "--json", str(found), "r"]) == 1
     report = json.loads(found.read_text())[0]
     assert set(report) == {"kind", "kernel", "block", "thread", "file", "line", "other", "message"}
-    assert (report["kind"], report["kernel"], report["line"], report["other"]["line"]) == ("global race", "racing", 14, 14)
+    assert (report["kind"], report["kernel"], report["line"], report["other"]["line"]) == ("global race", "racing", 15, 15)
     assert "p (4 bytes)" in report["message"]
-    assert "whole.cu:14: global race in racing" in capfd.readouterr().err
+    assert "whole.cu:15: global race in racing" in capfd.readouterr().err
     assert main(["run", WHOLE, *options, "--check", "--order", "3", "r"]) == 1
     assert "shuffle:0 fails" in capfd.readouterr().err
     assert main(["run", WHOLE, *options, "--check", "--json", str(found), "x"]) == 1
     kinds = [(report["kind"], report["line"]) for report in json.loads(found.read_text())]
-    assert kinds == [("out of bounds", 34), ("invalid free", 34)]
+    assert kinds == [("out of bounds", 41), ("invalid free", 41)]
     assert main(["run", WHOLE, *options, "--check", "--json", str(found), "l"]) == 1
-    assert [(report["kind"], report["line"]) for report in json.loads(found.read_text())] == [("launch", 29)]
+    assert [(report["kind"], report["line"]) for report in json.loads(found.read_text())] == [("launch", 36)]
     assert main(["run", WHOLE, *options, "--check", "m"]) == 0
     assert main(["run", WHOLE, *options, "--check", "--leaks", "--json", str(found), "m"]) == 1
     assert [report["kind"] for report in json.loads(found.read_text())] == ["unfreed memory"]
@@ -61,14 +61,25 @@ def test_reports_are_printed_and_written(options: list[str], tmp_path: Path, cap
 
 def test_crashes_and_endless_loops_name_their_line(options: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", WHOLE, *options, "w"]) == 0  # the program goes on, as it would
-    assert "whole.cu:12" in (text := capfd.readouterr().err), text
+    assert "whole.cu:13" in (text := capfd.readouterr().err), text
     assert main(["run", WHOLE, *options, "--check", "w"]) == 1
-    assert "whole.cu:12: out of bounds in wild" in (text := capfd.readouterr().err), text
+    assert "whole.cu:13: out of bounds in wild" in (text := capfd.readouterr().err), text
     assert main(["run", WHOLE, *options, "h"]) == 128 + 11
-    assert "whole.cu:28: Segmentation fault" in (text := capfd.readouterr().err), text
+    assert "whole.cu:35: Segmentation fault" in (text := capfd.readouterr().err), text
     for check in ([], ["--check"]):
         assert main(["run", WHOLE, *options, *check, "--timeout", "0.5", "s"]) == 124
-        assert "whole.cu:9" in (text := capfd.readouterr().err), text
+        assert "whole.cu:10" in (text := capfd.readouterr().err), text
+
+
+def test_limits_of_memory_and_output(options: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", WHOLE, *options, "--memory", "200", "--timeout", "30", "g"]) == 124
+    assert "memory limit of 200 MiB reached" in capfd.readouterr().err
+    assert main(["run", WHOLE, *options, "--output", "0.25", "--timeout", "30", "b"]) == 124
+    said = capfd.readouterr()
+    assert "output limit of 262,144 bytes reached" in said.err
+    assert len(said.out) == 262_144
+    assert main(["run", WHOLE, *options, "--output", "0.25", "a", "short", "text"]) == 0
+    assert capfd.readouterr().out == "4 short text\n"
 
 
 def test_what_cannot_be_built_or_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

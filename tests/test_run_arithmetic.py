@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import ml_dtypes
@@ -163,3 +164,52 @@ def test_inline_ptx() -> None:
     assert len(want) == len(out)
     for i, expected in enumerate(want):
         assert out[i].tolist() == expected.tolist(), i
+
+
+def test_assembly_beside_names_of_the_program() -> None:
+    library, out = load("ptx"), np.zeros(1, np.uint32)
+    assert library.run_own_names(at(out)) == 0, text(library)
+    assert out[0] == (12 - 5) * (9 + 1) + 2
+
+
+def test_special_functions_invert_each_other() -> None:
+    library = load("special")
+    x = np.concatenate([np.linspace(1e-9, 1 - 1e-9, 101), [1e-300, 1e-20, 0.5, 1 - 2**-53]])
+    out = np.zeros((11, x.size))
+    assert library.run_functions(at(x), at(out), x.size) == 0, text(library)
+    erf, erfc = np.vectorize(math.erf), np.vectorize(math.erfc)
+    upper = x <= 1 - 1e-9  # where the neighbour of x is near enough for an inverse to be compared
+    doubles = [
+        (erf(out[0]), x), (erfc(out[1]), x), (out[2], erfc(-x / math.sqrt(2)) / 2), (erfc(-out[3] / math.sqrt(2)) / 2, x),
+        (out[4] * np.exp(-x * x), erfc(x)), (out[6], np.sin(np.pi * x)), (out[7], np.cos(np.pi * x)), (out[8] ** -3, x),
+    ]  # fmt: skip
+    floats = [(erf(out[9]), x), (out[10], out[2])]
+    for error, pairs in ((1e-12, doubles), (2e-6, floats)):
+        for i, (got, want) in enumerate(pairs):
+            assert (np.abs(got - want)[upper] <= error * np.maximum(np.abs(want), 1e-3)[upper]).all(), (error, i)
+    assert np.allclose(out[5], [sum((v / 2) ** (2 * k) / math.factorial(k) ** 2 for k in range(20)) for v in x], rtol=1e-14)
+
+
+def test_parts_of_words() -> None:
+    library = load("special")
+    rng = np.random.default_rng(7)
+    a, b = (rng.integers(0, 1 << 32, 4000, dtype=np.uint32) for _ in "ab")
+    a[:9], b[:9] = np.meshgrid([0x80808080, 0x7FFF7F80, 0], [0x80007F01, 0xFFFFFFFF, 0])[0].ravel(), 0x80FF017F
+    out = np.zeros((15, a.size), np.uint32)
+    assert library.run_parts(at(a), at(b), at(out), a.size) == 0, text(library)
+
+    def word(values: np.ndarray, bits: int) -> np.ndarray:
+        return (values & ((1 << bits) - 1)).astype(f"<u{bits // 8}").reshape(a.size, -1).copy().view("<u4").ravel()
+
+    s = {bits: [v.view(f"<i{bits // 8}").astype(np.int64).reshape(a.size, -1) for v in (a, b)] for bits in (8, 16)}
+    u = {bits: [v.view(f"<u{bits // 8}").astype(np.int64).reshape(a.size, -1) for v in (a, b)] for bits in (8, 16)}
+    (x, y), (p, q), (m, n), (g, h) = s[8], u[8], s[16], u[16]
+    want = [
+        word(x + y, 8), word(np.clip(x + y, -128, 127), 8), word(np.clip(g + h, 0, 65535), 16), word(np.clip(m - n, -32768, 32767), 16),
+        word(np.maximum(x, y), 8), word(np.minimum(g, h), 16), word((x + y + (x + y >= 0)) >> 1, 8), word((g + h + 1) >> 1, 16),
+        word(np.abs(x - y), 8), word(-(m > n).astype(np.int64), 16), word((p <= q).astype(np.int64), 8),
+        np.abs(p - q).sum(1).astype(np.uint32), word(np.minimum(np.abs(x), 127), 8), word(-m, 16),
+        (7 + (m * y[:, 2:]).sum(1)).astype(np.int32).view(np.uint32),
+    ]  # fmt: skip
+    for i, expected in enumerate(want):
+        assert (out[i] == expected).all(), i

@@ -11,7 +11,7 @@ import pytest
 from tools.run import Outcome, execute, program
 
 SPECIMENS = Path(__file__).parent / "specimens"
-_KERNEL = re.compile(r"__global__ void (\w+)\(")
+_KERNEL = re.compile(r"__global__ void (?:__cluster_dims__\(\d+\) )?(\w+)\(Args")
 _EXPECT = re.compile(r"// expect: (.+)$")
 
 

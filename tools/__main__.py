@@ -12,6 +12,7 @@ COMMANDS = {
     "verify": ("tools.verify", "run every kernel on every leg and compare bytes"),
     "compile-check": ("tools.compile_check", "build the tested specialisations with nvcc and audit the PTX, without a GPU"),
     "bench": ("tools.bench", "time kernels after their bytes were checked, against the peers that are installed"),
+    "bench-emulator": ("tools.bench_emulator", "time the emulator, plain and with checks, against numba's simulator"),
     "exhaustive": ("tools.exhaustive", "run the contract's functions over all 2^32 inputs"),
     "run": ("tools.run", "compile a CUDA program for the CPU and run it, with checks on request"),
     "new-kernel": ("tools.new_kernel", "write the four files of a new kernel"),

@@ -7,18 +7,21 @@ program's; where that is 0 and something was reported, it is 1. A source that ca
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emu.host import build as host
 from emu.host.checks import describe
 from kernels_cu.build import cached
+from tools import limits, orders
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,18 +40,25 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, default=None, metavar="F", help="write the reports to F")
     parser.add_argument("--trace", type=Path, default=None, metavar="F", help="sectors and bank conflicts of each line, as JSON")
     parser.add_argument("--timeout", type=float, default=None, metavar="S", help="wall time, in seconds (600)")
+    parser.add_argument("--memory", type=float, default=None, metavar="MIB", help="most memory that it may use (7/8 of the machine's)")
+    parser.add_argument("--output", type=float, default=None, metavar="MIB", help="most that it may print")
+    parser.add_argument("--gdb", action="store_true", help="run the program in gdb, not optimised; threadIdx and the like are known")
     parser.add_argument("-I", action="append", default=[], type=Path, dest="include", metavar="DIR")
     parser.add_argument("-D", action="append", default=[], dest="define", metavar="NAME[=VALUE]")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run: the program's exit code (124: the time limit), what was reported, the first failed call's text, and its output if kept."""
+    """One run: the program's exit code (124: a limit), what was reported, the first failed call's text, and its output if kept;
+    in shuffled order how often another thread than the usual one was taken, and which at the window's end; what is not bit-accurate."""
 
     code: int
     reports: list[dict[str, object]]
     failure: str
     output: bytes = b""
+    decisions: int = 0
+    last: str = ""
+    notes: Sequence[str] = ()
 
     @property
     def exit(self) -> int:
@@ -58,8 +68,13 @@ class Outcome:
         return int(bool(self.reports))
 
 
-def program(source: Path, *, check: bool, include: Sequence[Path] = (), define: Sequence[str] = (), arch: str = "sm_90") -> Path:
-    """The executable of a source, from the cache if it is there. Raises BuildError, TranslationError; ValueError where no file is."""
+def program(
+    source: Path, *, check: bool, include: Sequence[Path] = (), define: Sequence[str] = (), arch: str = "sm_90", debug: bool = False
+) -> Path:
+    """The executable of a source, from the cache if it is there; with `debug` for a debugger, which sees every variable.
+
+    Raises BuildError, TranslationError; ValueError where no file is.
+    """
     if not source.is_file():
         raise ValueError(f"no file {source}")
     defines = {text.partition("=")[0]: text.partition("=")[2] or "1" for text in define}
@@ -67,10 +82,22 @@ def program(source: Path, *, check: bool, include: Sequence[Path] = (), define: 
     options = {"defines": defines, "include_dirs": include, "arch": arch, "check": check, "compiler": compiler}
     text = host.to_cpp(source.resolve(), **options)
 
-    def make(out: Path) -> None:
-        host.build_text(text, out=out, compiler=compiler, extra=["-g1"], check=check, program=True)
+    extra = ["-g", "-O0"] if debug else ["-g1"]
 
-    return cached([host.fingerprint(compiler), "check" if check else "plain", text], source.stem, make)
+    def make(out: Path) -> None:
+        host.build_text(text, out=out, compiler=compiler, extra=extra, check=check, program=True)
+
+    return cached([host.fingerprint(compiler), "check" if check else "plain", *extra, text], source.stem, make)
+
+
+def debugger(binary: Path, arguments: Sequence[str] = (), commands: Sequence[str] = ()) -> list[str]:
+    """A command line of gdb for an executable that program(debug=True) made: it knows threadIdx, blockIdx, blockDim and gridDim."""
+    base = "((unsigned long)$sp & ~0x3ffffUL)"  # as thread_of() in include/samebits/thread.h: gdb's calls of functions disturb the fibers
+    thread = f"(*(samebits::Thread*)({base} + 0x3f000 + (({base} >> 12) & 0xFC0)))"
+    fields = {"threadIdx": "index", "blockIdx": "block->block_idx", "blockDim": "block->block_dim", "gridDim": "block->grid_dim"}
+    macros = [f"macro define {name} ({thread}.{field})" for name, field in fields.items()]
+    quiet = ["set debuginfod enabled off", "set environment SAMEBITS_WORKERS 1", "handle SIGALRM nostop noprint", *macros, *commands]
+    return ["gdb", "-q", *(part for command in quiet for part in ("-ex", command)), "--args", str(binary), *arguments]
 
 
 def execute(
@@ -84,8 +111,10 @@ def execute(
     leaks: bool = False,
     capture: bool = False,
     trace: Path | None = None,
+    memory: int | None = None,
+    output: int | None = None,
 ) -> Outcome:
-    """Runs an executable that program() made."""
+    """Runs an executable that program() made, within `seconds` and bytes of `memory` and `output`."""
     with tempfile.TemporaryDirectory(prefix="samebits-run-") as folder:
         found = Path(folder) / "reports"
         environment = os.environ | {"SAMEBITS_RUN_REPORTS": str(found), "SAMEBITS_RUN_ORDER": order, "SAMEBITS_RUN_ARCH": arch}
@@ -93,17 +122,12 @@ def execute(
         environment |= {f"SAMEBITS_RUN_{name}": "1" for name, on in (("CHECK", check), ("LEAKS", leaks)) if on}
         environment |= {"SAMEBITS_RUN_TRACE": str(trace.resolve())} if trace else {}
         sys.stdout.flush()
-        pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} if capture else {}
-        try:
-            done = subprocess.run([str(binary), *arguments], env=environment, timeout=seconds + 10, **pipe)
-        except subprocess.TimeoutExpired as late:  # it has caught the signal of its own clock
-            return Outcome(124, [], f"time limit of {seconds} s reached", late.stdout or b"")
-        text = found.read_text() if found.exists() else "[]\n"
-    # The list ends with the line that closes it; what a failed call said comes behind.
-    end = text.rfind("]\n") + 2
-    reports = json.loads(text[:end]) if end > 1 and text.startswith("[") else []
-    failure = text[end:].strip() if end > 1 else text.strip()
-    return Outcome(done.returncode, reports, failure, done.stdout or b"")
+        # It has caught the signal of its own clock if that time is not enough.
+        done = limits.run([str(binary), *arguments], environment, limits.Limits(seconds + 10, memory, output), keep=capture)
+        said = json.loads(found.read_text()) if found.exists() else {"reports": [], "failure": ""}
+    if done.limit:
+        return Outcome(124, [], done.limit, done.output)
+    return Outcome(done.code, output=done.output, **said)
 
 
 def print_trace(lines: list[dict[str, object]]) -> None:
@@ -120,6 +144,22 @@ def print_trace(lines: list[dict[str, object]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip(), file=sys.stderr)
 
 
+def _try(tried: Sequence[str], one: Callable[..., Outcome]) -> Outcome:
+    """Runs orders until one fails, which is then made small. Prints the last one's output."""
+    for order in tried:
+        outcome = one(order=order)
+        if outcome.exit:
+            break
+    sys.stdout.flush()
+    sys.stdout.buffer.write(outcome.output)
+    sys.stdout.flush()
+    if outcome.exit:
+        print(f"{order} fails; {orders.shrink(order, lambda text: one(order=text))}", file=sys.stderr)
+    else:
+        print(f"{len(tried)} orders: all end well", file=sys.stderr)
+    return outcome
+
+
 def run(args: argparse.Namespace) -> int:
     """The command."""
     rest = args.rest
@@ -130,27 +170,22 @@ def run(args: argparse.Namespace) -> int:
     args, unknown = again.parse_known_args(own, argparse.Namespace(file=args.file))
     arguments = [*unknown, *arguments]
     arch, check = args.arch or "sm_90", args.check or args.trace is not None
-    order = args.order or "forward"
-    orders = [f"shuffle:{seed}" for seed in range(int(order))] if order.isdigit() else [order]
-    if order.partition(":")[0] not in ("forward", "reverse", "shuffle") and not order.isdigit():
-        raise ValueError(f"--order is {order!r}, not forward, reverse, shuffle:SEED or a number of seeds")
+    tried = orders.parse(args.order or "forward")
     try:
-        binary = program(args.file, check=check, include=args.include, define=args.define, arch=arch)
+        binary = program(args.file, check=check, include=args.include, define=args.define, arch=arch, debug=args.gdb)
     except (host.BuildError, host.TranslationError) as error:
         print(error, file=sys.stderr)
         return 2
-    outcome = None
-    for order in orders:
-        options = {"check": check, "order": order, "arch": arch, "seconds": args.timeout or 600, "leaks": args.leaks, "trace": args.trace}
-        outcome = execute(binary, arguments, **options, capture=len(orders) > 1)
-        if outcome.exit:
-            break
-    assert outcome is not None
-    if len(orders) > 1:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(outcome.output)
-        sys.stdout.flush()
-        print(f"{order} fails" if outcome.exit else f"{len(orders)} orders: all end well", file=sys.stderr)
+    if args.gdb:
+        if shutil.which("gdb") is None:
+            raise ValueError("--gdb: there is no gdb on this machine")
+        return subprocess.run(debugger(binary, arguments)).returncode
+    options = {"check": check, "arch": arch, "seconds": args.timeout or 600, "leaks": args.leaks, "trace": args.trace}
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 7 // 8
+    options["memory"] = int(args.memory * 2**20) if args.memory else most
+    options["output"] = int(args.output * 2**20) if args.output else None
+    one = functools.partial(execute, binary, arguments, **options)
+    outcome = one(order=tried[0]) if len(tried) == 1 else _try(tried, functools.partial(one, capture=True))
     if args.trace and args.trace.exists():
         print_trace(json.loads(args.trace.read_text()))
         outcome = outcome if args.check else replace(outcome, reports=[])
@@ -158,6 +193,8 @@ def run(args: argparse.Namespace) -> int:
         print(describe(report), file=sys.stderr)
     if outcome.failure and not outcome.reports:
         print(f"samebits: {outcome.failure}", file=sys.stderr)
+    for note in outcome.notes:
+        print(f"samebits: {note}", file=sys.stderr)
     if args.check:
         print(f"samebits: {len(outcome.reports)} reports", file=sys.stderr)
     if args.json:

@@ -71,8 +71,10 @@ def build_text(
         options = [f"-Wl,-rpath,@loader_path,-rpath,{runtime.parent}"]
     else:
         options += ["-Wl,-z,defs", *([] if program else [f"-Wl,--version-script={RUNTIME_DIR / 'exports.map'}"])]
-    if check and "clang" not in version(compiler):  # clang++ calls the hooks of these by itself
-        options += [f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset")]
+    if check:
+        copies = () if "clang" in version(compiler) else ("memcpy", "memmove", "memset")  # clang++ calls the hooks of these by itself
+        heap = ("malloc", "free", "_Znwm", "_Znam", "_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm")
+        options += [f"-Wl,--wrap={name}" for name in (*copies, *heap)]
     compile_it = [compiler, *flags(compiler, check), *extra, "-x", "c++-cpp-output", "-"]
     if not check:
         link([*compile_it, "-x", "none", str(runtime), *options], out, text.encode(), program)
@@ -110,7 +112,8 @@ def to_cpp(
     more += ["-DSAMEBITS_PTX"] if _has_asm(result, str(source)) else []
     if more:
         result = run([*command, *more], text.encode()).decode()
-    return translate(result, str(source), _verbatim)
+    # To the compiler the text is what came from its input, not from the file that the markers name: debuggers and reports would show that.
+    return translate(result.replace('"<stdin>"', f'"{name}"'), str(source), _verbatim)
 
 
 def _arch_number(arch: str) -> int:

@@ -18,6 +18,8 @@ _NAMES = frozenset(
         "copysignf INFINITY NAN M_PI HUGE_VAL HUGE_VALF malloc calloc realloc free exit abort atoi atof strtol strtoul strtod rand",
         "srand qsort getenv RAND_MAX EXIT_SUCCESS EXIT_FAILURE memmove memcmp strcmp strncmp strlen strcpy strcat strstr fprintf",
         "sprintf snprintf puts putchar fflush fopen fclose stdout stderr stdin scanf sscanf clock time CLOCKS_PER_SEC",
+        "sinpi cospi sincospi sincospif rcbrt rhypot rhypotf erfinv erfinvf erfcinv erfcinvf normcdf normcdff normcdfinv normcdfinvf erfcx",
+        "erfcxf cyl_bessel_i0 cyl_bessel_i0f cyl_bessel_i1 cyl_bessel_i1f norm normf norm3d rnorm3d norm4d",
     )
     for word in line.split()
 )

@@ -24,11 +24,14 @@ def kernel(source: Source, i: int) -> None:
         j += 1
         if j >= len(source.tokens):
             raise source.error(i, "__global__", "the text ends inside the declaration")
-    bounds = "0"
+    said = {"__launch_bounds__": "::samebits::launch_bounds()", "__cluster_dims__": "dim3(0)"}
     for k in range(source.statement_start(i), j):
-        if source.is_(k, "__launch_bounds__") and source.is_(k + 1, "("):
-            bounds = "::samebits::launch_bounds" + " ".join(source.span(k + 1, source.match[k + 1]).split())
-    described = f'{{"{name or "kernel"}", __PRETTY_FUNCTION__, __builtin_FILE(), {source.tokens[i].line}, {bounds}}}'
+        attribute = source.tokens[k].text
+        if attribute in said and source.is_(k + 1, "("):
+            function = "dim3" if attribute == "__cluster_dims__" else "::samebits::launch_bounds"
+            said[attribute] = function + " ".join(source.span(k + 1, source.match[k + 1]).split())
+    limits = ", ".join(said.values())
+    described = f'{{"{name or "kernel"}", __PRETTY_FUNCTION__, __builtin_FILE(), {source.tokens[i].line}, {limits}}}'
     source.replace(
         j, j, f"{{ static ::samebits::Kernel samebits_kernel{described}; "
         "if (::samebits::enter(&samebits_kernel)) ::samebits::launch(&samebits_kernel, [=]() mutable {",

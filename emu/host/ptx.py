@@ -11,6 +11,11 @@ from emu.host.ptx_table import TABLE, Block, Unknown
 from emu.host.source import OPEN, Source
 from emu.host.tokens import Token
 
+_PTX = "::samebits::ptx::"
+# What is called, or made, by a name of ptx.h in the table's C++: the program may have its own of that name.
+_WORDS = r"if|auto|bool|sizeof|float|double|unsigned|u?int\d*_t|\w+_cast"
+_OURS = re.compile(rf"(?<![\w:.])(?!__|atomic|samebits_|(?:{_WORDS})\b)[A-Za-z]\w*(?=[(<{{]|::)")
+
 
 def statements(template: str, block: Block) -> list[str]:
     """C++ statements for the text of an asm template. Raises Unknown."""
@@ -20,13 +25,14 @@ def statements(template: str, block: Block) -> list[str]:
         if not line:
             continue
         if line.startswith("."):
-            declared = re.fullmatch(r"\.reg\s+\.\w+\s+(.+)", line)
+            declared = re.fullmatch(r"\.reg\s+\.(\w+)\s+(.+)", line)
             if declared is None:
                 raise Unknown(line)
-            for name in declared[1].split(","):
+            for name in declared[2].split(","):
                 count = re.fullmatch(r"%?(\w+)<(\d+)>", name.strip())
                 names = [f"{count[1]}{i}" for i in range(int(count[2]))] if count else [name.strip().lstrip("%")]
                 block.registers.update(names)
+                block.predicates.update(names if declared[1] == "pred" else [])
                 block.lines += [f"unsigned long long r_{n} = 0; (void)r_{n};" for n in names]
             continue
         guard = re.match(r"@(!?)%?(\w+)\s+", line)
@@ -103,19 +109,20 @@ def asm(source: Source, i: int) -> int:
             if not re.fullmatch(r"[=+]?[rlhfdnqC]", constraint):
                 raise source.error(i, "inline asm", f"constraint {constraint!r} is not modelled")
             if output:
-                before.append(f"auto& o{number} = {expression};")
-                start = f"bits(o{number})" if constraint.startswith("+") else "0"
-                before.append(f"unsigned long long p{number} = {start};")
-                after.append(f"put(o{number}, p{number});")
+                before.append(f"auto& samebits_o{number} = {expression};")
+                start = f"{_PTX}bits(samebits_o{number})" if constraint.startswith("+") else "0"
+                before.append(f"unsigned long long samebits_p{number} = {start};")
+                after.append(f"{_PTX}put(samebits_o{number}, samebits_p{number});")
             else:
-                before.append(f"unsigned long long p{number} = bits{expression}; (void)p{number};")
+                before.append(f"unsigned long long samebits_p{number} = {_PTX}bits{expression}; (void)samebits_p{number};")
             number += 1
     block = Block()
     try:
         body = statements(template, block)
     except Unknown as unknown:
         raise source.error(i, "inline asm", f"{unknown} is not modelled by the host emulator") from None
-    source.replace(i, close, "do { using namespace ::samebits::ptx; " + " ".join([*before, *body, *after]) + " } while (0)")
+    body = [_OURS.sub(_PTX + r"\g<0>", line) for line in body]
+    source.replace(i, close, "do { " + " ".join([*before, *body, *after]) + " } while (0)")
     return close
 
 

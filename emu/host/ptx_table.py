@@ -16,15 +16,21 @@ _TYPES = {
     "f16x2": "__half2",
     "bf16x2": "__nv_bfloat162",
     "pred": "bool",
-    **{name: name for name in ("tf32", "e4m3x2", "e5m2x2")},  # structs of ptx.h
+    **{name: f"::samebits::ptx::{name}" for name in ("tf32", "e4m3x2", "e5m2x2")},
 }
 _ROUNDS = {"rn": "nearest", "rz": "zero", "rm": "down", "rp": "up", "rna": "nearest"}
 _ROUNDS |= {name + "i": way for name, way in _ROUNDS.items() if name != "rna"}
 _SPECIAL = {
-    **{f"tid.{axis}": f"threadIdx.{axis}" for axis in "xyz"},
-    **{f"ntid.{axis}": f"blockDim.{axis}" for axis in "xyz"},
-    **{f"ctaid.{axis}": f"blockIdx.{axis}" for axis in "xyz"},
-    **{f"nctaid.{axis}": f"gridDim.{axis}" for axis in "xyz"},
+    **{f"tid.{axis}": f"::samebits::thread_index().{axis}" for axis in "xyz"},
+    **{f"ntid.{axis}": f"::samebits::block_dim().{axis}" for axis in "xyz"},
+    **{f"ctaid.{axis}": f"::samebits::block_index().{axis}" for axis in "xyz"},
+    **{f"nctaid.{axis}": f"::samebits::grid_dim().{axis}" for axis in "xyz"},
+    **{f"cluster_ctaid.{axis}": f"__clusterRelativeBlockIdx().{axis}" for axis in "xyz"},
+    **{f"cluster_nctaid.{axis}": f"__clusterDim().{axis}" for axis in "xyz"},
+    **{f"clusterid.{axis}": f"__clusterIdx().{axis}" for axis in "xyz"},
+    **{f"nclusterid.{axis}": f"__clusterGridDimInClusters().{axis}" for axis in "xyz"},
+    "cluster_ctarank": "__clusterRelativeBlockRank()",
+    "cluster_nctarank": "__clusterSizeInBlocks()",
     "laneid": "::samebits::lane()",
     "warpid": "(::samebits::self()->linear / 32)",
     "nwarpid": "32u",
@@ -51,13 +57,14 @@ class Block:
 
     def __init__(self) -> None:
         self.registers: set[str] = set()
+        self.predicates: set[str] = set()  # of those
         self.lines: list[str] = []
 
     def value(self, operand: str) -> str:
         """C++ for an operand's bits."""
         operand = operand.strip()
         if match := re.fullmatch(r"%(\d+)", operand):
-            return f"p{match[1]}"
+            return f"samebits_p{match[1]}"
         if match := re.fullmatch(r"0[fF]([0-9a-fA-F]{8})", operand):
             return f"0x{match[1]}ull"
         if match := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", operand):
@@ -175,7 +182,7 @@ def _cvt(block: Block, mods: list[str], ops: list[str]) -> None:
     kinds = [m for m in mods if m in _TYPES]
     arguments = ", ".join(block.typed(op, kinds[1]) for op in ops[1:])
     flags = f"{_round(mods)}, {str('ftz' in mods).lower()}, {str('sat' in mods or 'satfinite' in mods).lower()}"
-    relu = ", relu" if "relu" in mods else ""
+    relu = ", ::samebits::ptx::relu" if "relu" in mods else ""
     block.store(ops[0], f"convert<{cpp(kinds[0])}>({arguments}, Mode{{{flags}}}{relu})")
 
 
@@ -256,7 +263,12 @@ def _vote(block: Block, mods: list[str], ops: list[str]) -> None:
 
 
 def _bar(block: Block, mods: list[str], ops: list[str]) -> None:
-    if mods[:2] == ["warp", "sync"]:
+    if mods[:2] == ["cluster", "arrive"]:
+        aligned = str("aligned" in mods).lower()
+        block.lines.append(f"::samebits::arrive(::samebits::kCluster, {aligned}, __builtin_FILE(), __builtin_LINE());")
+    elif mods[:2] == ["cluster", "wait"]:
+        block.lines.append("__cluster_barrier_wait();")
+    elif mods[:2] == ["warp", "sync"]:
         block.lines.append(f"__syncwarp(as<uint32_t>({block.value(ops[0])}));")
     elif "sync" in mods and (not ops or ops == [""] or ops[0].strip() == "0") and len(ops) < 2:
         block.lines.append("__syncthreads();")
@@ -275,11 +287,14 @@ def _cp(block: Block, mods: list[str], ops: list[str]) -> None:
         block.lines.append(f"::samebits::async_wait(unsigned({block.value(ops[0])}));")
     elif mods[:2] == ["async", "wait_all"]:
         block.lines.append("::samebits::async_wait_all();")
-    elif mods[0] == "async" and mods[1] in ("ca", "cg") and "bulk" not in mods:
-        size = block.value(ops[2])
+    elif mods[0] == "async" and mods[1] in ("ca", "cg"):
+        ops = ops[:-1] if "L2::cache_hint" in mods else ops
+        size, past_l1 = block.value(ops[2]), str(mods[1] == "cg").lower()
         source = block.value(ops[3]) if len(ops) > 3 else size
+        if len(ops) > 3 and ops[3].lstrip("!%") in block.predicates:  # whether to ignore the source
+            source = f"({source} ? 0 : {size})"
         addresses = f"{block.address(ops[0], 'shared')}, {block.address(ops[1], 'global')}"
-        block.lines.append(f"::samebits::async_copy({addresses}, {size}, {source});")
+        block.lines.append(f"::samebits::async_copy_of({addresses}, {size}, {source}, {past_l1});")
     else:
         raise Unknown("cp." + ".".join(mods))
 
@@ -294,6 +309,13 @@ def _cvta(block: Block, mods: list[str], ops: list[str]) -> None:
         block.store(ops[0], block.value(ops[1]))
 
 
+def _mapa(block: Block, mods: list[str], ops: list[str]) -> None:
+    shared, rank = _space(mods) == "shared", block.typed(ops[2], "u32")
+    pointer = f"shared_at({block.value(ops[1])})" if shared else f"reinterpret_cast<void*>({block.value(ops[1])})"
+    there = f"::samebits::map_shared({pointer}, {rank})"
+    block.store(ops[0], f"::samebits::shared_address({there})" if shared else f"reinterpret_cast<uintptr_t>({there})")
+
+
 def _mma(block: Block, mods: list[str], ops: list[str]) -> None:
     shape = next((m for m in mods if re.fullmatch(r"m\d+n\d+k\d+", m)), "")
     kinds = [m for m in mods if m in _TYPES]
@@ -303,20 +325,22 @@ def _mma(block: Block, mods: list[str], ops: list[str]) -> None:
         raise Unknown("mma." + ".".join(mods))
     k = int(shape.split("k")[1])
     a, b, c = ([f"as<uint32_t>({block.value(op)})" for op in _vector(ops[i])] for i in (1, 2, 3))
-    block.lines.append(f"uint32_t a[] = {{{', '.join(a)}}}, b[] = {{{', '.join(b)}}}, c[] = {{{', '.join(c)}}};")
+    block.lines.append(f"{{ uint32_t a[] = {{{', '.join(a)}}}, b[] = {{{', '.join(b)}}}, c[] = {{{', '.join(c)}}};")
     block.lines.append(f"mma_m16n8<{cpp(kinds[1])}, {k}>(a, b, c);")
     for i, op in enumerate(_vector(ops[0])):
         block.store(op, f"c[{i}]")
+    block.lines.append("}")
 
 
 def _ldmatrix(block: Block, mods: list[str], ops: list[str]) -> None:
     count = next((int(m[1:]) for m in mods if m in ("x1", "x2", "x4")), 0)
     if not count or "m8n8" not in mods or mods[-1] != "b16":
         raise Unknown("ldmatrix." + ".".join(mods))
-    block.lines.append(f"uint32_t matrix[{count}];")
+    block.lines.append(f"{{ uint32_t matrix[{count}];")
     block.lines.append(f"load_matrix<{count}, {str('trans' in mods).lower()}>({block.address(ops[1], 'shared')}, matrix);")
     for i, op in enumerate(_vector(ops[0])):
         block.store(op, f"matrix[{i}]")
+    block.lines.append("}")
 
 
 TABLE: dict[str, Callable[[Block, list[str], list[str]], None]] = {
@@ -354,9 +378,12 @@ TABLE: dict[str, Callable[[Block, list[str], list[str]], None]] = {
     "fence": _fence,
     "cp": _cp,
     "cvta": _cvta,
+    "mapa": _mapa,
+    "griddepcontrol": lambda block, mods, ops: None,
     "mma": _mma,
     "ldmatrix": _ldmatrix,
     "trap": lambda block, mods, ops: block.lines.append("__trap();"),
     "prefetch": lambda block, mods, ops: None,
+    "createpolicy": lambda block, mods, ops: block.store(ops[0], "0ull"),  # for cache hints, which change no result
     "nanosleep": lambda block, mods, ops: block.lines.append("__nanosleep(0);"),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+
 from emu.host.tokens import Token
 
 OPEN = {"(": ")", "[": "]", "{": "}"}
@@ -26,6 +28,7 @@ class Source:
         self.text = text
         self.tokens = tokens
         self.edits: list[tuple[int, int, str]] = []
+        self.renamed: dict[int, str] = {}  # names that stand for something else, also in what is copied by span()
         self.match = self._match_brackets()  # index of an opening bracket -> of its closing one, and back
         self.scopes: list[int] = []  # braces that are open where the translation has arrived
 
@@ -33,13 +36,24 @@ class Source:
         """The text with all edits made."""
         out: list[str] = []
         at = 0
-        for start, end, text in sorted(self.edits, key=lambda edit: edit[:2]):
+        for start, end, text in sorted([*self.edits, *self._renames()], key=lambda edit: edit[:2]):
             if start < at:
                 token = next(token for token in self.tokens if token.end > start)
                 raise TranslationError(token.text, token.file, token.line, "two constructs overlap here")
             out += [self.text[at:start], text]
             at = end
         return "".join(out) + self.text[at:]
+
+    def _renames(self) -> list[tuple[int, int, str]]:
+        """Edits for the renamed tokens that no other edit has taken in."""
+        taken = sorted((start, end) for start, end, _ in self.edits if start < end)
+        found = []
+        for i, text in self.renamed.items():
+            token = self.tokens[i]
+            before = bisect.bisect(taken, (token.start, len(self.text))) - 1
+            if before < 0 or taken[before][1] <= token.start:
+                found.append((token.start, token.end, text))
+        return found
 
     def is_(self, i: int, text: str) -> bool:
         """Whether token i is the name or punctuator `text`; False outside of the text."""
@@ -76,7 +90,12 @@ class Source:
 
     def span(self, first: int, last: int) -> str:
         """The text of tokens first..last."""
-        return self.text[self.tokens[first].start : self.tokens[last].end]
+        parts, at = [], self.tokens[first].start
+        for i in range(first, last + 1) if self.renamed else ():
+            if i in self.renamed:
+                parts += [self.text[at : self.tokens[i].start], self.renamed[i]]
+                at = self.tokens[i].end
+        return "".join(parts) + self.text[at : self.tokens[last].end]
 
     def replace(self, first: int, last: int, text: str) -> None:
         """Puts `text` in place of tokens first..last; their line breaks stay."""
@@ -90,6 +109,12 @@ class Source:
     def insert_before(self, i: int, text: str) -> None:
         """Puts `text` before token i."""
         self.edits.append((self.tokens[i].start, self.tokens[i].start, text))
+
+    def argument_end(self, i: int) -> int:
+        """The comma or bracket behind the argument of a call that begins at token i."""
+        while self.punct(i) != "," and self.punct(i) not in CLOSE:
+            i = self.match[i] + 1 if self.punct(i) in OPEN else i + 1
+        return i
 
     def statement_start(self, i: int) -> int:
         """First token of the statement or declaration that token i belongs to."""

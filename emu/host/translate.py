@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emu.host import launches, ptx, shared
-from emu.host.source import OPEN, Source, TranslationError
+from emu.host import builtins, launches, ptx, shared
+from emu.host.source import Source, TranslationError
 from emu.host.tokens import Region, Token, regions, tokenize
 
 __all__ = ["TranslationError", "translate"]
 
 # Qualifiers that change nothing where every address space is the process's memory.
 _DROPPED = {"__device__", "__host__", "__constant__", "__managed__", "__grid_constant__", "__nv_pure__", "__inline_hint__"}
-_DROPPED_CALLS = {"__launch_bounds__", "__maxnreg__"}
+_DROPPED_CALLS = {"__launch_bounds__", "__maxnreg__", "__cluster_dims__"}
 _SPECIFIERS = _DROPPED | {"static", "inline", "constexpr", "extern", "virtual", "explicit", "friend", "__inline__", "__inline"}
 ASM = {"asm", "__asm__", "__asm"}
-_REFUSED = {
-    "__cluster_dims__": "__cluster_dims__",
-    "__block_size__": "__block_size__",
-}
+_REFUSED = {"__block_size__"}
 _ALLOCATES = {"cudaMalloc", "cudaMallocManaged", "cudaMallocHost", "cudaHostAlloc", "cudaMallocAsync", "cudaMallocPitch"}
 # Names of device functions that a C library declares too.
 _RENAMED = {"__expf", "__exp10f", "__logf", "__log2f", "__log10f", "__sinf", "__cosf", "__tanf", "__powf", "__sincosf"}
@@ -53,6 +50,7 @@ class _Translation:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.outside: set[str] = set()  # shared variables of namespace scope
+        self.shadows: list[tuple[str, int]] = []  # threadIdx and the like that the program declares itself, and until which token
 
     def run(self) -> str:
         source = self.source
@@ -67,28 +65,25 @@ class _Translation:
             elif source.is_(i, "<<<") and not source.is_(i - 1, "operator"):
                 launches.launch(source, i)
             elif token.kind == "name" and i > done:
+                self._rename(i)
                 done = max(done, self._name(i))
         return source.edited()
 
     def _name(self, i: int) -> int:
         """Handles the name at i and returns the last token that needs no further look."""
         source, text = self.source, self.source.tokens[i].text
-        if text in self.outside and not (source.is_(i - 1, ".") or source.is_(i - 1, "->")):
-            source.replace(i, i, f"samebits_shared_{text}()")
-        elif text in _ALLOCATES and source.is_(i + 1, "("):
+        if text in _ALLOCATES and source.is_(i + 1, "("):
             self._name_allocation(i + 1)
-        elif text in _RENAMED and source.is_(i + 1, "(") and not source.is_(i - 1, "::") and (
-            source.tokens[i - 1].kind != "name" or source.tokens[i - 1].text in launches.NOT_CALLED
-        ):
-            source.replace(i, i, "samebits_" + text.lstrip("_"))
         elif text in ("cudaLaunchKernel", "cudaLaunchCooperativeKernel") and source.is_(i + 1, "("):
             self._typed_kernel(i + 2)
+        elif text == "cudaLaunchKernelExC" and source.is_(i + 1, "("):
+            self._typed_kernel(source.argument_end(i + 2) + 1)
         elif not text.startswith("__") and text != "asm":
             return i
         elif text in ASM:
-            return ptx.asm(source, i)
+            return self._asm(i)
         elif text in _REFUSED:
-            raise source.error(i, _REFUSED[text])
+            raise source.error(i, text)
         elif text in _DROPPED:
             source.replace(i, i, "")
         elif text == "__global__":
@@ -108,6 +103,32 @@ class _Translation:
             source.insert_after(source.match[i + 1], "))")
         return i
 
+    def _rename(self, i: int) -> None:
+        """Gives the name at i what it stands for: a shared variable of namespace scope, an index of the thread, a function of ours."""
+        source, text = self.source, self.source.tokens[i].text
+        if source.is_(i - 1, ".") or source.is_(i - 1, "->"):
+            return
+        if text in self.outside:
+            source.renamed[i] = f"samebits_shared_{text}()"
+        elif text in builtins.NAMES and not source.is_(i - 1, "::"):
+            self.shadows.append(builtins.declared_until(source, i, text))
+            if not any(name == text and i <= end for name, end in self.shadows):
+                source.renamed[i] = builtins.NAMES[text]
+        elif text in _RENAMED and source.is_(i + 1, "(") and not source.is_(i - 1, "::") and (
+            source.tokens[i - 1].kind != "name" or source.tokens[i - 1].text in launches.NOT_CALLED
+        ):
+            source.renamed[i] = "samebits_" + text.lstrip("_")
+
+    def _asm(self, i: int) -> int:
+        """Handles the asm statement at i, whose operands are expressions like any other."""
+        opened = i
+        while not self.source.is_(opened, "(") and opened < i + 4:
+            opened += 1
+        for k in range(opened, self.source.match.get(opened, opened)):
+            if self.source.tokens[k].kind == "name":
+                self._rename(k)
+        return ptx.asm(self.source, i)
+
     def _typed_kernel(self, i: int) -> None:
         """Takes the cast to void* from a kernel at token i: the call unpacks its arguments by their types."""
         source = self.source
@@ -120,9 +141,7 @@ class _Translation:
 
     def _name_allocation(self, opened: int) -> None:
         """Gives the allocation that cudaMalloc( at `opened` makes the name of the variable that will point to it."""
-        source, end = self.source, opened + 1
-        while end < source.match[opened] and source.punct(end) != ",":
-            end = source.match[end] + 1 if source.punct(end) in OPEN else end + 1
+        source, end = self.source, self.source.argument_end(opened + 1)
         if source.punct(end) != "," or source.tokens[end - 1].text in ("*", "&"):
             return  # a declaration, or no call of the known form
         names = [k for k in range(opened + 1, end) if source.tokens[k].kind == "name" and source.tokens[k].text not in _CAST_WORDS]

@@ -71,6 +71,21 @@ extern "C" int parameters(int* out) {
   return cudaGetLastError();
 }
 
+// Host code likes these names for variables of its own.
+struct Shape {
+  dim3 gridDim, blockDim;
+  unsigned threads() const { return gridDim.x * blockDim.x; }
+};
+static unsigned product(const dim3& gridDim, dim3 blockDim) { return gridDim.x * blockDim.x; }
+__global__ void fill(int* out) { out[blockIdx.x * blockDim.x + threadIdx.x] = int(gridDim.x * 100 + blockDim.x); }
+extern "C" int own_names(int* out) {
+  dim3 blockDim(4), gridDim = dim3(2);
+  const Shape shape{gridDim, blockDim};
+  fill<<<gridDim, shape.blockDim>>>(out);
+  out[8] = int(shape.threads() + product(gridDim, blockDim));
+  return cudaGetLastError();
+}
+
 __device__ int* helper_counter() {
   __shared__ int counter;
   return &counter;

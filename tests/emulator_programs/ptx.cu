@@ -55,6 +55,18 @@ __global__ void instructions(const unsigned* x, const unsigned* y, const float* 
   ONE("{ .reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }", "r", unsigned, "r"(a & 1))
   ONE("mov.u32 %0, %%laneid;", "r", unsigned, "r"(0))
 }
+// Names of the program's own that the translation must not take for its own.
+enum class Mode { none };
+__device__ unsigned bits(unsigned v) { return v + 1; }
+__global__ void own_names(unsigned* out, unsigned p0, unsigned p1, unsigned o0) {
+  unsigned samebits = 0, in0 = 2;
+  asm("sub.u32 %0, %1, %2;\n\tmad.lo.u32 %0, %0, %3, %4;" : "=r"(samebits) : "r"(p1), "r"(p0), "r"(bits(o0)), "r"(in0));
+  out[0] = Mode::none == Mode() ? samebits : 0;
+}
+extern "C" int run_own_names(unsigned* out) {
+  own_names<<<1, 1>>>(out, 5, 12, 9);
+  return cudaGetLastError();
+}
 extern "C" int run(const unsigned* x, const unsigned* y, const float* f, unsigned long long* out) {
   instructions<<<1, 32>>>(x, y, f, out);
   return cudaGetLastError();

@@ -138,6 +138,14 @@ __global__ void bytes_of_a_wider_type(Args a) {
   for (int i = threadIdx.x; i < a.n * 4 / 2 + (Bad ? 1 : 0); i += blockDim.x) bytes[i * width] = 1;  // expect: out of bounds
 }
 
+template <bool Bad>
+__global__ void end_of_the_device_heap(Args a) {
+  int* mine = static_cast<int*>(malloc(4 * sizeof(int)));
+  for (int i = 0; i < (Bad ? 5 : 4); ++i) mine[i] = i;  // expect: out of bounds
+  a.i[threadIdx.x] = mine[3];
+  free(mine);
+}
+
 int main(int argc, char** argv) {
   const Specimen all[] = {
       SPECIMEN(off_by_one, 3, 128, 0),           SPECIMEN(before_the_start, 1, 32, 0),          SPECIMEN(one_vector_too_many, 1, 128, 0),
@@ -146,6 +154,7 @@ int main(int argc, char** argv) {
       SPECIMEN(unaligned_in_shared, 1, 32, 0),   SPECIMEN(uninitialised_tail, 1, 64, 0),        SPECIMEN(uninitialised_dynamic, 1, 64, 256),
       SPECIMEN(uninitialised_output_read, 1, 64, 0), SPECIMEN(uninitialised_accumulator, 1, 32, 0), SPECIMEN(index_in_32_bits, 1, 1, 0),
       SPECIMEN(device_table, 1, 64, 0),          SPECIMEN(bytes_of_a_wider_type, 1, 64, 0),
+      SPECIMEN(end_of_the_device_heap, 1, 32, 0),
   };
   return run_specimen(all, argc, argv);
 }

@@ -1,6 +1,8 @@
 // Order between warps and blocks: atomics, fences, masks, asynchronous copies.
 #include <cuda_pipeline.h>
 
+#include <cuda/barrier>
+
 #include "specimen.h"
 
 template <bool Bad>
@@ -176,6 +178,18 @@ __global__ void copy_into_what_is_read(Args a) {
   a.y[threadIdx.x] = v + s[63 - threadIdx.x];
 }
 
+template <bool Bad>
+__global__ void arrival_without_a_wait(Args a) {
+  __shared__ float s[64];
+  __shared__ cuda::barrier<cuda::thread_scope_block> bar;
+  if (threadIdx.x == 0) init(&bar, 64);
+  __syncthreads();
+  s[threadIdx.x] = a.x[threadIdx.x];  // expect: shared race or uninitialised read
+  auto token = bar.arrive();
+  if (!Bad) bar.wait(static_cast<decltype(token)&&>(token));
+  a.y[threadIdx.x] = s[63 - threadIdx.x];
+}
+
 int main(int argc, char** argv) {
   const Specimen all[] = {
       SPECIMEN(plain_increment, 1, 64, 0),          SPECIMEN(plain_increment_over_blocks, 8, 32, 0), SPECIMEN(shared_histogram, 2, 64, 0),
@@ -184,6 +198,7 @@ int main(int argc, char** argv) {
       SPECIMEN(reading_what_others_count, 4, 32, 0), SPECIMEN(shuffle_from_returned_lanes, 1, 32, 0), SPECIMEN(narrowed_mask, 1, 32, 0),
       SPECIMEN(mask_without_the_caller, 1, 32, 0),  SPECIMEN(ballot_in_a_branch, 1, 64, 0),          SPECIMEN(wait_for_too_few, 1, 64, 0),
       SPECIMEN(waited_without_a_barrier, 1, 64, 0), SPECIMEN(copy_into_what_is_read, 1, 64, 0),
+      SPECIMEN(arrival_without_a_wait, 1, 64, 0),
   };
   return run_specimen(all, argc, argv);
 }

@@ -1,4 +1,4 @@
-// Cooperative groups: the thread block, tiles of a warp, coalesced lanes, the grid.
+// Cooperative groups: the thread block, tiles of a warp, coalesced lanes, the cluster, the grid.
 #pragma once
 
 #include "samebits.h"
@@ -15,48 +15,86 @@ using thread_block_tile_of = thread_block_tile<Size>;
 class grid_group : public group_base {
  public:
   bool is_valid() const { return ::samebits::cooperative(); }
+  struct arrival_token {};
   void sync(SAMEBITS_SITE) const {
-    ::samebits::Thread* t = ::samebits::self();
-    ::samebits::barrier(t, ::samebits::Op::syncthreads, 0, file, line);
-    if (t->linear == 0) ::samebits::grid_sync();
-    ::samebits::barrier(t, ::samebits::Op::syncthreads, 0, file, line);
+    ::samebits::arrive(::samebits::kGrid, true, file, line);
+    ::samebits::wait(::samebits::kGrid, file, line);
   }
+  arrival_token barrier_arrive(SAMEBITS_SITE) const { return ::samebits::arrive(::samebits::kGrid, true, file, line), arrival_token(); }
+  void barrier_wait(arrival_token&&, SAMEBITS_SITE) const { ::samebits::wait(::samebits::kGrid, file, line); }
   unsigned long long size() const {
-    dim3 b = blockDim;
+    dim3 b = ::samebits::block_dim();
     return (unsigned long long)b.x * b.y * b.z * num_blocks();
   }
   unsigned long long num_threads() const { return size(); }
   unsigned long long num_blocks() const {
-    dim3 g = gridDim;
+    dim3 g = ::samebits::grid_dim();
     return (unsigned long long)g.x * g.y * g.z;
   }
   unsigned long long block_rank() const {
-    dim3 g = gridDim;
-    return ((unsigned long long)blockIdx.z * g.y + blockIdx.y) * g.x + blockIdx.x;
+    dim3 g = ::samebits::grid_dim();
+    return ((unsigned long long)::samebits::block_index().z * g.y + ::samebits::block_index().y) * g.x + ::samebits::block_index().x;
   }
   unsigned long long thread_rank() const {
-    dim3 b = blockDim;
+    dim3 b = ::samebits::block_dim();
     return block_rank() * b.x * b.y * b.z + ::samebits::self()->linear;
   }
-  dim3 group_dim() const { return gridDim; }
-  dim3 dim_blocks() const { return gridDim; }
-  dim3 block_index() const { return dim3(blockIdx); }
+  dim3 group_dim() const { return ::samebits::grid_dim(); }
+  dim3 dim_blocks() const { return ::samebits::grid_dim(); }
+  dim3 block_index() const { return dim3(::samebits::block_index()); }
 };
 inline grid_group this_grid() { return grid_group(); }
+
+class cluster_group : public group_base {
+ public:
+  struct arrival_token {};
+  static void sync(SAMEBITS_SITE) {
+    __cluster_barrier_arrive(file, line);
+    __cluster_barrier_wait(file, line);
+  }
+  static arrival_token barrier_arrive(SAMEBITS_SITE) { return __cluster_barrier_arrive(file, line), arrival_token(); }
+  static void barrier_wait(SAMEBITS_SITE) { __cluster_barrier_wait(file, line); }
+  static void barrier_wait(arrival_token&&, SAMEBITS_SITE) { __cluster_barrier_wait(file, line); }
+  static dim3 dim_blocks() { return __clusterDim(); }
+  static unsigned num_blocks() { return __clusterSizeInBlocks(); }
+  static dim3 block_index() { return __clusterRelativeBlockIdx(); }
+  static unsigned block_rank() { return __clusterRelativeBlockRank(); }
+  static dim3 dim_threads() {
+    dim3 c = __clusterDim(), b = ::samebits::block_dim();
+    return dim3(c.x * b.x, c.y * b.y, c.z * b.z);
+  }
+  static unsigned num_threads() {
+    dim3 all = dim_threads();
+    return all.x * all.y * all.z;
+  }
+  static unsigned size() { return num_threads(); }
+  static dim3 thread_index() {
+    dim3 i = __clusterRelativeBlockIdx(), b = ::samebits::block_dim(), t = ::samebits::thread_index();
+    return dim3(i.x * b.x + t.x, i.y * b.y + t.y, i.z * b.z + t.z);
+  }
+  static unsigned thread_rank() {
+    dim3 b = ::samebits::block_dim();
+    return block_rank() * b.x * b.y * b.z + ::samebits::self()->linear;
+  }
+  static unsigned query_shared_rank(const void* p) { return __cluster_query_shared_rank(p); }
+  template <class T>
+  static T* map_shared_rank(T* p, int rank) { return static_cast<T*>(::samebits::map_shared(p, unsigned(rank))); }
+};
+inline cluster_group this_cluster() { return cluster_group(); }
 
 class thread_block : public group_base {
  public:
   void sync(SAMEBITS_SITE) const { ::samebits::barrier(::samebits::self(), ::samebits::Op::syncthreads, 0, file, line); }
   static unsigned size() {
-    dim3 b = blockDim;
+    dim3 b = ::samebits::block_dim();
     return b.x * b.y * b.z;
   }
   static unsigned num_threads() { return size(); }
   static unsigned thread_rank() { return ::samebits::self()->linear; }
-  static dim3 group_index() { return dim3(blockIdx); }
-  static dim3 thread_index() { return dim3(threadIdx); }
-  static dim3 group_dim() { return blockDim; }
-  static dim3 dim_threads() { return blockDim; }
+  static dim3 group_index() { return dim3(::samebits::block_index()); }
+  static dim3 thread_index() { return dim3(::samebits::thread_index()); }
+  static dim3 group_dim() { return ::samebits::block_dim(); }
+  static dim3 dim_threads() { return ::samebits::block_dim(); }
 };
 inline thread_block this_thread_block() { return thread_block(); }
 
@@ -226,11 +264,7 @@ inline void invoke_one(const Group& g, F f) {
 // The group copies together, and waits for it with wait().
 template <class Group, class T>
 inline void memcpy_async(const Group& g, T* to, const T* from, size_t bytes) {
-  char* d = reinterpret_cast<char*>(to);
-  const char* s = reinterpret_cast<const char*>(from);
-  size_t unit = 1;
-  while (unit < 16 && ((reinterpret_cast<size_t>(d) | reinterpret_cast<size_t>(s) | bytes) & unit) == 0) unit *= 2;
-  for (size_t i = g.thread_rank() * unit; i < bytes; i += g.size() * unit) ::samebits::async_copy(d + i, s + i, unit, unit);
+  ::samebits::async_bytes(to, from, bytes, g.thread_rank(), g.size());
   ::samebits::async_commit();
 }
 template <class Group>

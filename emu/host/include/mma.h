@@ -30,8 +30,11 @@ template <>
 inline float element<tf32>(const uint32_t* words, int i) { return __uint_as_float(words[i] & 0xFFFFE000u); }
 
 // PTX ISA, matrix fragments of mma.m16n8k16 (f16, bf16) and m16n8k8 (tf32, f16, bf16).
+constexpr const char* kMmaNote = "matrix products are sums in order of k in float: not the bytes of a GPU";
+
 template <class T, int K>
 inline void mma_m16n8(const uint32_t* a, const uint32_t* b, uint32_t* c) {
+  ::samebits::not_bit_accurate(kMmaNote);
   constexpr int kPack = __is_same(T, tf32) ? 1 : 2, kA = 16 * K / 32 / kPack, kB = 8 * K / 32 / kPack;
   struct Pieces { uint32_t a[kA], b[kB]; } mine;
   for (int i = 0; i < kA; ++i) mine.a[i] = a[i];
@@ -127,6 +130,7 @@ inline void store_matrix_sync(P* p, const fragment<accumulator, M, N, K, T>& f, 
 template <int M, int N, int K, class T, class A, class B, class LA, class LB, class C>
 inline void mma_sync(fragment<accumulator, M, N, K, T>& d, const fragment<matrix_a, M, N, K, A, LA>& a, const fragment<matrix_b, M, N, K, B, LB>& b,
                      const fragment<accumulator, M, N, K, C>& c) {
+  ::samebits::not_bit_accurate(::samebits::ptx::kMmaNote);
   typedef fragment<accumulator, M, N, K, T> D;
   struct Both {
     fragment<matrix_a, M, N, K, A, LA> a;

@@ -1,5 +1,5 @@
-// Asynchronous copies to shared memory. The bytes land when the thread waits for them, the latest that CUDA allows: who reads before
-// sees what was there before.
+// Asynchronous copies to shared memory. The bytes land when the thread waits for them, the latest that CUDA allows; until then poison
+// stands in their place, since they could have come at any time before.
 #include <string.h>
 
 #include <algorithm>
@@ -12,6 +12,9 @@ void async_copy(void* to, const void* from, size_t bytes, size_t from_bytes) {
   Thread* thread = self();
   Worker& worker = *static_cast<Worker*>(thread->block);
   const void* pc = __builtin_return_address(0);
+  if (from_bytes > bytes) {
+    worker.fail(thread, cudaErrorLaunchFailure, "an asynchronous copy of " + std::to_string(from_bytes) + " bytes to " + std::to_string(bytes));
+  }
   if (((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) & (bytes - 1)) != 0) {
     worker.fail(thread, cudaErrorMisalignedAddress, "misaligned asynchronous copy of " + std::to_string(bytes) + " bytes");
   }
@@ -20,7 +23,16 @@ void async_copy(void* to, const void* from, size_t bytes, size_t from_bytes) {
     Check::on->access(worker, thread, reinterpret_cast<uintptr_t>(to), bytes, kWrite, pc);
     Check::on->pend(worker, reinterpret_cast<uintptr_t>(to), bytes, true);
   }
+  memset(to, worker.poison(), bytes);
   worker.async(thread->linear).open.push_back({to, from, unsigned(bytes), unsigned(from_bytes), pc});
+}
+
+void async_copy_of(void* to, const void* from, size_t bytes, size_t from_bytes, bool past_l1) {
+  if ((bytes != 4 && bytes != 8 && bytes != 16) || (past_l1 && bytes != 16)) {
+    static_cast<Worker*>(self()->block)->fail(self(), cudaErrorLaunchFailure, "an asynchronous copy" + std::string(past_l1 ? " by .cg" : "") +
+                                              " of " + std::to_string(bytes) + " bytes, not " + (past_l1 ? "16" : "4, 8 or 16"));
+  }
+  async_copy(to, from, bytes, from_bytes);
 }
 
 void async_commit() {
@@ -35,6 +47,7 @@ void Worker::land(Thread* thread, const std::vector<AsyncCopy>& copies) {
     if (Check::active != nullptr) {
       Check::on->pend(*this, reinterpret_cast<uintptr_t>(c.to), c.bytes, false);
       Check::on->access(*this, thread, reinterpret_cast<uintptr_t>(c.to), c.bytes, kWrite, c.pc);
+      if (c.from_bytes != 0) Check::on->access(*this, thread, reinterpret_cast<uintptr_t>(c.from), c.from_bytes, kRead, c.pc);
     }
     memcpy(c.to, c.from, c.from_bytes);
     memset(static_cast<char*>(c.to) + c.from_bytes, 0, c.bytes - c.from_bytes);

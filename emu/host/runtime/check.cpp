@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "gang.h"
+
 namespace samebits {
 
 Check* Check::on = nullptr;
@@ -28,7 +30,7 @@ void release(Region* region) {
 
 const char* access_name(unsigned kind) { return kind & kAtomic ? "atomic access" : kind & kWrite ? "write" : "read"; }
 
-uint32_t Check::site_of(const void* pc) {
+inline uint32_t Check::site_of(const void* pc) {
   static const void* recent_pc[1024];
   static uint32_t recent[1024];
   size_t slot = (reinterpret_cast<uintptr_t>(pc) >> 1) % 1024;
@@ -111,19 +113,24 @@ void Check::end_launch() {
 void Check::new_sequence(Worker& worker) {
   BlockCheck& block = worker.check;
   block.seq = next_++;
+  block.cluster = block.seq - worker.cluster_rank;
   numbers_.push_back(block.number);
 }
 
 void Check::begin_block(Worker& worker, uint64_t number) {
   settle();
-  if (worker.relay == nullptr) close_requests();
+  if (!worker.gang().several()) close_requests();
   BlockCheck& block = worker.check;
   block.number = number;
   new_sequence(worker);
   block.base = block.most = 1;
+  block.blocks.clear();
+  for (unsigned rank = 0; rank < worker.cluster_blocks(); ++rank) block.blocks.push_back(&worker.gang().peer(worker, rank).check);
+  block.visits.clear();
   block.refs.clear();
   block.dirty.clear();
   block.shared.clear();
+  std::fill(std::begin(block.at), std::end(block.at), nullptr);
   uintptr_t window = reinterpret_cast<uintptr_t>(worker.window());
   for (auto at = syncs_.begin(); at != syncs_.end();) {  // shared memory begins anew
     if (at->first - window < worker.window_bytes()) {
@@ -136,6 +143,9 @@ void Check::begin_block(Worker& worker, uint64_t number) {
   block.threads.resize(grid_->threads);
   for (Clocks& t : block.threads) {
     t.clock = 1;
+    t.phase = 0;
+    t.returned = false;
+    memset(t.arrived, 0, sizeof t.arrived);
     memset(t.warp, 0, sizeof t.warp);
     t.refs.clear();
     t.acquired.clear();
@@ -158,6 +168,54 @@ void Check::place(Worker& worker, const char* name, uintptr_t begin, size_t byte
   region->begin = begin;
   region->end = begin + bytes;
   worker.check.shared.push_back(region);
+  uintptr_t window = reinterpret_cast<uintptr_t>(worker.window());
+  for (uintptr_t slot = (begin - window) >> 16; slot <= (begin + bytes - 1 - window) >> 16; ++slot) worker.check.at[slot] = region;
+}
+
+// Whether all of those bytes are initialised and none is pending.
+inline bool written(const uint8_t* state, size_t bytes) {
+  constexpr uint64_t kAll = 0x0101010101010101u;
+  if (bytes == 4) {
+    uint32_t v;
+    memcpy(&v, state, 4);
+    return v == uint32_t(kAll);
+  }
+  if (bytes != 8 && bytes != 16) return false;
+  uint64_t v, w;
+  memcpy(&v, state, 8);
+  memcpy(&w, state + bytes - 8, 8);
+  return v == kAll && w == kAll;
+}
+
+// The usual access, to bytes that have been written and that nobody has used out of order: notes it like touch(). False where it takes more
+// than a look at the cells.
+inline __attribute__((always_inline)) bool Check::quick(const BlockCheck& block, const Thread* thread, Region& region, uintptr_t address, size_t bytes,
+                                                        unsigned kind, const void* pc) {
+  size_t offset = address - region.begin;
+  if (((offset | bytes) & ((size_t(1) << region.shift) - 1)) != 0 || address + bytes > region.end || region.cells == nullptr || trace != nullptr ||
+      (kind & ~unsigned(kWrite)) != 0 || (region.state != nullptr && !written(region.state + offset, bytes))) {
+    return false;
+  }
+  const Clocks& mine = block.threads[thread->linear];
+  if (!mine.refs.empty() || !block.refs.empty() || mine.phase != 0) return false;
+  uint32_t earlier = region.shared ? std::max(first_, block.cluster) : first_;
+  auto known = [&](const Mark& mark) __attribute__((always_inline)) {
+    return mark.seq < earlier || (mark.seq == block.seq && (mark.clock < block.base || mark.thread == thread->linear ||
+                                                            (mark.thread / 32 == thread->linear / 32 && mark.clock <= mine.warp[mark.thread % 32])));
+  };
+  Mark now{block.seq, mine.clock, site_of(pc), uint16_t(thread->linear), 0};
+  for (size_t i = offset >> region.shift, end = (offset + bytes) >> region.shift; i < end; ++i) {
+    Cell& cell = region.cells[i];
+    if (!known(cell.write)) return false;
+    if (kind == kRead) {
+      (known(cell.read) ? cell.read : cell.other) = now;
+    } else {
+      if (!known(cell.read) || !known(cell.other)) return false;
+      cell.write = now;
+      cell.read.seq = cell.other.seq = 0;
+    }
+  }
+  return true;
 }
 
 // The part of memory that the access lies in: own stack, shared, global.
@@ -167,6 +225,11 @@ void Check::access(Worker& worker, Thread* thread, uintptr_t address, size_t byt
   recent = pc;
   uintptr_t offset = address - reinterpret_cast<uintptr_t>(worker.window());
   if (offset < worker.window_bytes()) {
+    Region* likely = worker.check.at[offset >> 16];
+    if (likely != nullptr && offset >= likely->begin - reinterpret_cast<uintptr_t>(worker.window()) &&
+        quick(worker.check, thread, *likely, address, bytes, kind, pc)) {
+      return;
+    }
     for (Region* region : worker.check.shared) {
       if (address - region->begin < region->end - region->begin) {
         if (address + bytes > region->end) outside(worker, thread, address, bytes, kind, site_of(pc));
@@ -175,8 +238,19 @@ void Check::access(Worker& worker, Thread* thread, uintptr_t address, size_t byt
     }
     return outside(worker, thread, address, bytes, kind, site_of(pc));
   }
+  Worker* owner = worker.cluster_blocks() > 1 ? worker.gang().owner(worker, address) : nullptr;
+  if (owner != nullptr) {
+    for (Region* region : owner->check.shared) {
+      if (address - region->begin >= region->end - region->begin) continue;
+      if (address + bytes > region->end) outside(*owner, thread, address, bytes, kind, site_of(pc));
+      visit(worker, *owner, thread, *region, site_of(pc));
+      return touch(worker, thread, *region, address, bytes, kind, site_of(pc));
+    }
+    return outside(*owner, thread, address, bytes, kind, site_of(pc));
+  }
   Region* region = find(address);
   if (region != nullptr && !region->freed) {
+    if (quick(worker.check, thread, *region, address, bytes, kind, pc)) return;
     if (address + bytes > region->end) outside(worker, thread, address, bytes, kind, site_of(pc));
     return touch(worker, thread, *region, address, bytes, kind, site_of(pc));
   }
@@ -197,21 +271,6 @@ void Check::access(Worker& worker, Thread* thread, uintptr_t address, size_t byt
     return touch(worker, thread, *region, address, std::min<size_t>(bytes, region->end - address), kind, site_of(pc));
   }
   outside(worker, thread, address, bytes, kind, site_of(pc));
-}
-
-// Whether all of those bytes are initialised and none is pending.
-inline bool written(const uint8_t* state, size_t bytes) {
-  constexpr uint64_t kAll = 0x0101010101010101u;
-  if (bytes == 4) {
-    uint32_t v;
-    memcpy(&v, state, 4);
-    return v == uint32_t(kAll);
-  }
-  if (bytes != 8 && bytes != 16) return false;
-  uint64_t v, w;
-  memcpy(&v, state, 8);
-  memcpy(&w, state + bytes - 8, 8);
-  return v == kAll && w == kAll;
 }
 
 void Check::touch(Worker& worker, Thread* thread, Region& region, uintptr_t address, size_t bytes, unsigned kind, uint32_t site) {
@@ -268,12 +327,13 @@ void Check::touch(Worker& worker, Thread* thread, Region& region, uintptr_t addr
 
 // Whether the access behind the mark is ordered before what the thread does now.
 inline bool Check::knows(const BlockCheck& block, const Thread* thread, const Region& region, const Mark& mark) const {
-  if (mark.seq < first_ || (region.shared && mark.seq != block.seq)) return true;  // of an earlier launch, of an earlier block's variable
+  if (mark.seq < first_ || (region.shared && mark.seq < block.cluster)) return true;  // of an earlier launch, of an earlier block's variable
   const Clocks& mine = block.threads[thread->linear];
   if (mark.seq == block.seq) {
     if (mark.thread == thread->linear || mark.clock < block.base) return true;
     if (mark.thread / 32 == thread->linear / 32 && mark.clock <= mine.warp[mark.thread % 32]) return true;
   }
+  if (mine.phase != 0 && across(block, mine.phase, mark)) return true;
   return (!mine.refs.empty() && through(mine.refs, block.seq, mark)) || (!block.refs.empty() && through(block.refs, block.seq, mark));
 }
 

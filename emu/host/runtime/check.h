@@ -62,6 +62,9 @@ struct Sync {
 struct Clocks {  // of one thread of the running block
   uint32_t clock;
   uint32_t warp[32];
+  uint32_t phase;        // barriers of the cluster that it has waited for
+  uint32_t arrived[3];   // its clock at its arrival for phase p, at p % 3: others may be one behind it, or one ahead
+  bool returned;
   std::vector<Ref> refs, acquired;   // ordered before it; seen by atomics, ordered before it from its next fence on
   Known device, block;               // what its last fences released
   bool released_device = false, released_block = false;
@@ -83,11 +86,15 @@ struct Report {
 // Clocks and shared variables of one running block.
 struct BlockCheck {
   uint32_t seq = 0, base = 1, most = 1;
+  uint32_t cluster = 0;                // seq of the first block of its cluster: the others follow
+  std::vector<BlockCheck*> blocks;     // of the cluster, by rank
+  std::map<uint64_t, Mark> visits;     // the last access of each thread of another block to its shared memory, by seq and thread
   uint64_t number = 0;
   std::vector<Clocks> threads;
   std::vector<unsigned> dirty;  // threads whose refs or acquired are not empty
   std::vector<Ref> refs;        // known to all of the block
   std::vector<Region*> shared;
+  Region* at[256] = {};  // of shared, by 64 KiB of the window: variables lie further apart than that
 };
 
 struct TraceRequest {
@@ -119,6 +126,13 @@ class Check {
   void begin_launch(Grid&);
   void end_launch();
   void begin_block(Worker&, uint64_t number);
+  void end_block(Worker&);
+  void finish(Worker&, const Thread&);
+  void gather(Worker&, Thread*, uintptr_t barrier);  // a thread arrives at a cuda::barrier,
+  void end_phase(uintptr_t barrier);                 // the last one of its phase,
+  void pass_phase(Worker&, Thread*, uintptr_t barrier);  // and one that has waited for it
+  void arrive(Worker&, const Thread*);  // at a barrier of the cluster
+  void pass(Worker&, const Thread*);    // has waited for it
   void place(Worker&, const char* name, uintptr_t begin, size_t bytes, unsigned slot);
 
   void access(Worker&, Thread*, uintptr_t address, size_t bytes, unsigned kind, const void* pc);
@@ -151,8 +165,12 @@ class Check {
   std::map<uintptr_t, Region*>& regions() { return regions_; }
 
  private:
+  bool quick(const BlockCheck&, const Thread*, Region&, uintptr_t, size_t bytes, unsigned kind, const void* pc);
   bool knows(const BlockCheck&, const Thread*, const Region&, const Mark&) const;
   bool through(const std::vector<Ref>&, uint32_t own_seq, const Mark&) const;
+  Sync* sync_at(uintptr_t);
+  bool across(const BlockCheck&, uint32_t phase, const Mark&) const;
+  void visit(Worker&, Worker& owner, Thread*, Region&, uint32_t site);
   void touch(Worker&, Thread*, Region&, uintptr_t, size_t, unsigned kind, uint32_t site);
   void race(Worker&, Thread*, Region&, uintptr_t, unsigned kind, uint32_t site, const Mark&, bool other_writes);
   void outside(Worker&, Thread*, uintptr_t, size_t, unsigned kind, uint32_t site);
@@ -166,6 +184,7 @@ class Check {
   std::unordered_map<uint64_t, Region*> slots_;
   std::unordered_map<uintptr_t, Sync*> syncs_;
   std::vector<Sync*> old_syncs_;
+  std::unordered_map<uintptr_t, Known> gathering_;  // of the phase of each barrier that is under way
   std::vector<uint64_t> numbers_;  // block of each seq of the launch
   uint32_t first_ = 1, next_ = 1;  // seq of the launch's first block; below it everything is ordered
   Grid* grid_ = nullptr;

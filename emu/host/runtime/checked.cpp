@@ -45,8 +45,9 @@ void Worker::checked_collective(Warp& warp, unsigned lane, uint32_t group) {
 unsigned Worker::waiting_thread(bool at_barrier) const {
   unsigned found = 0;
   for (unsigned w = 0; w < warp_count_; ++w) {
-    uint32_t wanted = at_barrier ? warps_[w].at_barrier : warps_[w].waiting;
-    uint32_t others = at_barrier ? warps_[w].waiting : warps_[w].at_barrier;
+    uint32_t across = warps_[w].across[kCluster].waiting | warps_[w].across[kGrid].waiting;
+    uint32_t wanted = at_barrier ? warps_[w].at_barrier | across : warps_[w].waiting;
+    uint32_t others = at_barrier ? warps_[w].waiting : warps_[w].at_barrier | across;
     if (wanted != 0) return w * 32 + unsigned(__builtin_ctz(wanted));
     if (others != 0) found = w * 32 + 31u - unsigned(__builtin_clz(others));
   }

@@ -3,32 +3,31 @@
 #include <functional>
 
 #include "check.h"
+#include "gang.h"
 
 namespace samebits {
 
-// Whether the mark is among what those releases published.
+// Whether the mark is among what those releases published. Every release is looked at once.
 bool Check::through(const std::vector<Ref>& refs, uint32_t own_seq, const Mark& mark) const {
-  std::set<std::pair<Sync*, size_t>> seen;
+  std::unordered_map<Sync*, size_t> seen;  // how many releases of it
   std::function<bool(const std::vector<Ref>&)> search = [&](const std::vector<Ref>& from) {
     for (const Ref& ref : from) {
-      if (!seen.insert({ref.sync, ref.count}).second) continue;
+      size_t first = seen[ref.sync];
+      if (ref.count <= first) continue;
+      seen[ref.sync] = ref.count;
       auto found = ref.sync->by_block.find(mark.seq);
-      if (found == ref.sync->by_block.end()) continue;
-      for (size_t index : found->second) {
-        if (index >= ref.count) break;
-        const Known& known = ref.sync->log[index];
+      for (size_t i = found == ref.sync->by_block.end() ? 0 : found->second.size(); i-- > 0 && found->second[i] >= first;) {
+        if (found->second[i] >= ref.count) continue;
+        const Known& known = ref.sync->log[found->second[i]];
         if (known.block_only && known.seq != own_seq) continue;
         if (mark.clock < known.base) return true;
         for (auto [thread, clock] : known.more) {
           if (thread == mark.thread && mark.clock <= clock) return true;
         }
       }
-    }
-    for (const Ref& ref : from) {  // and what the releasing threads had acquired themselves
-      for (size_t index = 0; index < ref.count; ++index) {
+      for (size_t index = first; index < ref.count; ++index) {  // and what the releasing threads had acquired themselves
         const Known& known = ref.sync->log[index];
-        if (known.refs.empty() || (known.block_only && known.seq != own_seq)) continue;
-        if (search(known.refs)) return true;
+        if (!known.refs.empty() && (!known.block_only || known.seq == own_seq) && search(known.refs)) return true;
       }
     }
     return false;
@@ -87,8 +86,7 @@ void Check::atomic(Worker& worker, Thread* thread, uintptr_t address, size_t byt
     join(mine.acquired, {{found->second, found->second->log.size()}});
   }
   if (!writes || !mine.released_block) return;
-  if (found == syncs_.end()) found = syncs_.emplace(address, new Sync).first;
-  Sync& sync = *found->second;
+  Sync& sync = *sync_at(address);
   auto publish = [&](const Known& known) {
     sync.by_block[known.seq].push_back(sync.log.size());
     sync.log.push_back(known);
@@ -144,6 +142,98 @@ void Check::warp_barrier(Worker& worker, unsigned warp, uint32_t group) {
   }
 }
 
+// Whether the barriers of the cluster that a thread of it has waited for, `phase` of them, order the mark before what it does now.
+bool Check::across(const BlockCheck& block, uint32_t phase, const Mark& mark) const {
+  if (mark.seq - block.cluster >= block.blocks.size()) return false;
+  const Clocks& theirs = block.blocks[mark.seq - block.cluster]->threads[mark.thread];
+  return phase != 0 && ((theirs.returned && phase > theirs.phase) || mark.clock <= theirs.arrived[(phase - 1) % 3]);
+}
+
+void Check::arrive(Worker& worker, const Thread* thread) {
+  settle();
+  Clocks& mine = worker.check.threads[thread->linear];
+  mine.arrived[mine.phase % 3] = mine.clock;
+  worker.check.most = std::max(worker.check.most, ++mine.clock);
+}
+
+void Check::pass(Worker& worker, const Thread* thread) {
+  settle();
+  ++worker.check.threads[thread->linear].phase;
+}
+
+void Check::finish(Worker& worker, const Thread& thread) { worker.check.threads[thread.linear].returned = true; }
+
+// An access to the shared memory of another block: that block must be there, and stay until the access is done.
+void Check::visit(Worker& worker, Worker& owner, Thread* thread, Region& region, uint32_t site) {
+  const Clocks& mine = worker.check.threads[thread->linear];
+  std::string what = "access to shared " + region.name + " of block " + coordinates(owner.block_idx.x, owner.block_idx.y, owner.block_idx.z);
+  if (owner.alive() == 0) {
+    report("block lifetime", what + ", which has returned", thread, site, nullptr);
+  } else if (mine.phase == 0 && mine.refs.empty() && worker.check.refs.empty() && !worker.cooperative()) {
+    report("block lifetime", what + " before a barrier of the cluster: it may not have started", thread, site, nullptr);
+  }
+  owner.check.visits[uint64_t(worker.check.seq) << 16 | thread->linear] = {worker.check.seq, mine.clock, site, uint16_t(thread->linear), 0};
+}
+
+// All threads of a block have returned: accesses of others to its shared memory must be ordered before that.
+void Check::end_block(Worker& worker) {
+  settle();
+  BlockCheck& block = worker.check;
+  uint32_t phase = 0;
+  for (const Clocks& t : block.threads) phase = std::max(phase, t.phase);
+  for (const auto& [key, mark] : block.visits) {
+    auto by = [&, &mark = mark](const Clocks& t) { return through(t.refs, block.seq, mark); };
+    if (mark.seq < first_ || across(block, phase, mark) || through(block.refs, block.seq, mark)) continue;
+    if (std::any_of(block.threads.begin(), block.threads.end(), by)) continue;
+    Worker& visitor = worker.gang().peer(worker, mark.seq - block.cluster);
+    Thread there{};
+    there.block = &visitor;
+    there.linear = mark.thread;
+    report("block lifetime", "access to shared memory of block " + coordinates(worker.block_idx.x, worker.block_idx.y, worker.block_idx.z) +
+                                 ", which may return before it: no barrier of the cluster follows",
+           &there, mark.site, nullptr);
+  }
+}
+
+// Barriers that are variables (cuda::barrier): a phase publishes what those who arrived knew, together.
+void Check::gather(Worker& worker, Thread* thread, uintptr_t address) {
+  settle();
+  Clocks& mine = worker.check.threads[thread->linear];
+  Known& known = gathering_[address];
+  known = {worker.check.seq, worker.check.base, std::move(known.more), std::move(known.refs), false};
+  known.more.push_back({uint16_t(thread->linear), mine.clock});
+  unsigned first = thread->linear & ~31u;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if (mine.warp[lane] >= worker.check.base && first + lane != thread->linear) known.more.push_back({uint16_t(first + lane), mine.warp[lane]});
+  }
+  Sync* own = sync_at(address);
+  std::vector<Ref> others = mine.refs;
+  others.erase(std::remove_if(others.begin(), others.end(), [own](const Ref& ref) { return ref.sync == own; }), others.end());
+  join(known.refs, others);
+  worker.check.most = std::max(worker.check.most, ++mine.clock);
+}
+
+void Check::end_phase(uintptr_t address) {
+  Sync& sync = *sync_at(address);
+  Known& known = gathering_[address];
+  sync.by_block[known.seq].push_back(sync.log.size());
+  sync.log.push_back(std::move(known));
+  gathering_.erase(address);
+}
+
+void Check::pass_phase(Worker& worker, Thread* thread, uintptr_t address) {
+  settle();
+  Clocks& mine = worker.check.threads[thread->linear];
+  if (mine.acquired.empty() && mine.refs.empty()) worker.check.dirty.push_back(thread->linear);
+  join(mine.refs, {{sync_at(address), sync_at(address)->log.size()}});
+}
+
+Sync* Check::sync_at(uintptr_t address) {
+  Sync*& sync = syncs_[address];
+  if (sync == nullptr) sync = new Sync;
+  return sync;
+}
+
 std::string Check::place_of(const Region& region, uintptr_t address) const {
   if (!region.bounded) return "global memory";
   return "byte " + std::to_string(address - region.begin) + " of " + (region.shared ? "shared " : "") + region.name + " (" +
@@ -160,7 +250,8 @@ void Check::race(Worker&, Thread* thread, Region& region, uintptr_t address, uns
   }
   std::string message = std::string(access_name(kind)) + " of " + place_of(region, address) + " and " +
                         (other.atomic ? "an atomic access" : other_writes ? "a write" : "a read") + " by " +
-                        (!same_block ? "another block without order by fence and atomic"
+                        (!same_block ? (region.shared ? "another block without a barrier of the cluster between them"
+                                                      : "another block without order by fence and atomic")
                          : other.thread / 32 == thread->linear / 32 ? "another lane of the warp without __syncwarp() or a barrier"
                                                                     : "another warp without a barrier between them");
   std::string name = region.shared ? "shared race" : "global race";

@@ -1,7 +1,10 @@
 // Warp operations: what the last lane of a mask computes for all of them, and what is said where they can never come together.
 #include <string.h>
 
+#include <algorithm>
+
 #include "check.h"
+#include "gang.h"
 #include "worker.h"
 
 namespace samebits {
@@ -150,11 +153,11 @@ void collective_wait(Thread* t, unsigned op_and_source, unsigned mask, uint64_t 
 
 // Nobody can run: says where everybody waits and for whom.
 std::string Worker::deadlock() const {
-  std::string text = "deadlock:";
+  std::string text = gang_->several() ? "block " + coordinates(block_idx.x, block_idx.y, block_idx.z) + ": deadlock:" : "deadlock:";
   unsigned groups = 0;
   for (unsigned w = 0; w < warp_count_; ++w) {
     const Warp& warp = warps_[w];
-    uint32_t left = warp.waiting | warp.at_barrier;
+    uint32_t left = warp.waiting | warp.at_barrier | warp.across[kCluster].waiting | warp.across[kGrid].waiting;
     while (left != 0) {
       unsigned first = unsigned(__builtin_ctz(left));
       const Thread* t = fiber_of_[w * 32 + first];
@@ -163,7 +166,8 @@ std::string Worker::deadlock() const {
         if (!(left >> i & 1)) continue;
         const Thread* o = fiber_of_[w * 32 + i];
         bool in_barrier = warp.at_barrier >> i & 1;
-        if (bool(warp.at_barrier >> first & 1) == in_barrier && o->line == t->line && o->op == t->op && (in_barrier || o->mask == t->mask)) {
+        bool masked = warp.waiting >> i & 1;
+        if (bool(warp.at_barrier >> first & 1) == in_barrier && o->line == t->line && o->op == t->op && (!masked || o->mask == t->mask)) {
           group |= 1u << i;
         }
       }
@@ -173,6 +177,11 @@ std::string Worker::deadlock() const {
       text += "warp " + std::to_string(w) + " lanes " + lanes_text(group) + " wait at " + op_name(t->op);
       if (warp.at_barrier >> first & 1) {
         text += " (" + site(t->file, t->line) + ") that " + std::to_string(alive_ - arrived_) + " threads of the block have not reached";
+      } else if (t->op == Op::cluster_barrier) {
+        text += " (" + site(t->file, t->line) + ") that other threads of the cluster have not reached";
+      } else if (t->op == Op::grid_barrier) {
+        unsigned absent = gang_->absent();
+        text += " (" + site(t->file, t->line) + ") that " + (absent != 0 ? std::to_string(absent) + " blocks which have returned" : "other threads of the grid") + " have not reached";
       } else {
         text += " (" + site(t->file, t->line) + ") with mask " + hex(t->mask) + " for lanes " + lanes_text(t->mask & warp.alive & ~group);
       }
@@ -180,6 +189,16 @@ std::string Worker::deadlock() const {
   }
   if (groups > 8) text += "; and " + std::to_string(groups - 8) + " more groups";
   return text;
+}
+
+bool Worker::waits_within() const {
+  return std::any_of(warps_, warps_ + warp_count_, [](const Warp& warp) { return (warp.waiting | warp.at_barrier) != 0; });
+}
+
+void Worker::record_deadlock() {
+  partner = fiber_of_[waiting_thread(false)];
+  if (Check::active != nullptr) Check::on->failure(deadlock(), fiber_of_[waiting_thread(true)]);
+  record(cudaErrorLaunchFailure, deadlock());
 }
 
 }  // namespace samebits

@@ -57,6 +57,7 @@ constexpr ErrorName kErrors[] = {
     SAMEBITS_ERROR(cudaErrorInvalidPitchValue, "invalid pitch argument"),
     SAMEBITS_ERROR(cudaErrorNotPermitted, "operation not permitted"),
     SAMEBITS_ERROR(cudaErrorNotSupported, "operation not supported"),
+    SAMEBITS_ERROR(cudaErrorInvalidClusterSize, "cluster misconfiguration"),
     SAMEBITS_ERROR(cudaErrorUnknown, "unknown error"),
 };
 
@@ -180,6 +181,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   p->maxBlocksPerMultiProcessor = a.blocks_multiprocessor;
   p->l2CacheSize = int(a.l2_bytes);
   p->concurrentKernels = p->unifiedAddressing = p->managedMemory = p->cooperativeLaunch = p->canMapHostMemory = p->concurrentManagedAccess = 1;
+  p->asyncEngineCount = 3;
+  p->ECCEnabled = 1;
+  p->clusterLaunch = a.major >= 9;
   p->clockRate = 1980000;
   p->memoryClockRate = 3201000;
   p->memoryBusWidth = 6144;
@@ -189,7 +193,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
   samebits::Kernel* kernel = samebits::kernel_of(function);
   if (kernel == nullptr) return set_error(cudaErrorInvalidDeviceFunction, "cudaFuncSetAttribute of a function that is not a kernel");
-  if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
+  if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout || attribute == cudaFuncAttributeClusterSchedulingPolicyPreference) return cudaSuccess;
+  if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed) {
+    kernel->large_cluster = value != 0;
+    return cudaSuccess;
+  }
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) {
     return set_error(cudaErrorInvalidValue, "cudaFuncSetAttribute: attribute " + std::to_string(attribute) + " is not modelled");
   }
@@ -219,6 +227,8 @@ cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
   *value = limit == cudaLimitStackSize ? samebits::kStackBytes - samebits::kStackGuard : 8 * samebits::K * samebits::K;
   return cudaSuccess;
 }
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int) { return snprintf(text, size_t(bytes), "0000:00:00.0"), cudaSuccess; }
 
 cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return cudaSuccess; }
 

@@ -1,6 +1,7 @@
 // The architectures whose limits are enforced, and the parts of the runtime that share state.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "samebits/runtime_more.h"
@@ -25,5 +26,8 @@ cudaError_t execution_error();  // of a launch on this host thread that failed w
 int poison_byte();
 const char* first_failure();  // text of the first error of the process, "" without
 double now_ms();
+bool capture(cudaStream_t, std::function<void()>);  // false: the stream is not being captured
+void capture_event(cudaEvent_t, cudaStream_t);      // recorded in the stream
+void capture_wait(cudaStream_t, cudaEvent_t);
 
 }  // namespace samebits

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "worker.h"
+#include "gang.h"
 
 #if defined(__APPLE__)
 #include <sys/ucontext.h>
@@ -57,7 +57,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     worker->fault_address = reinterpret_cast<uintptr_t>(info->si_addr);
     worker->fault_stack = stack;
     worker->fault_pc = pc_of(context);
-    siglongjmp(worker->fault, 1);
+    siglongjmp(worker->gang().fault, 1);
   }
   for (int i = 0; i < 3; ++i) {
     if (kSignals[i] != signal) continue;
@@ -99,10 +99,10 @@ void release_faults() {
 }
 
 // The handler needs a stack of its own: the thread's may be what is exhausted.
-void enter_fault_stack(Worker* worker) {
+void enter_fault_stack(bool on) {
   thread_local stack_t outer;
   thread_local void* memory = nullptr;
-  if (worker == nullptr) {
+  if (!on) {
     sigaltstack(&outer, nullptr);
     free(memory);
     memory = nullptr;

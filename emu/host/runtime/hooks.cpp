@@ -1,6 +1,9 @@
 // What g++ and clang++ call under -fsanitize=thread,alignment,signed-integer-overflow,bounds. The program is not linked to their
 // libraries: these definitions take their place.
+#include <stdlib.h>
 #include <string.h>
+
+#include <new>
 
 #include "check.h"
 
@@ -59,6 +62,18 @@ void note_fence(bool device) {
   if (worker != nullptr) Check::on->fence(*worker, self(), device);
 }
 
+// Arrivals at a cuda::barrier, ends of its phases, and threads that have waited for one.
+void note_arrival(const void* barrier, bool last) {
+  Worker* worker = Check::active;
+  if (worker == nullptr) return;
+  Check::on->gather(*worker, self(), reinterpret_cast<uintptr_t>(barrier));
+  if (last) Check::on->end_phase(reinterpret_cast<uintptr_t>(barrier));
+}
+void note_passed(const void* barrier) {
+  Worker* worker = Check::active;
+  if (worker != nullptr) Check::on->pass_phase(*worker, self(), reinterpret_cast<uintptr_t>(barrier));
+}
+
 }  // namespace samebits
 
 using samebits::hook;
@@ -88,8 +103,8 @@ void __tsan_write_range(void* p, unsigned long n) { hook(p, n, samebits::kWrite,
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
-void __tsan_vptr_update(void**, void*) {}
-void __tsan_vptr_read(void**) {}
+void __tsan_vptr_update(void** p, void*) { hook(p, sizeof *p, samebits::kWrite, PC); }
+void __tsan_vptr_read(void** p) { hook(p, sizeof *p, samebits::kRead, PC); }
 void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 void __tsan_atomic_signal_fence(int) {}
 
@@ -154,6 +169,27 @@ void* __wrap_memset(void*, int, size_t) __attribute__((alias("samebits_check_mem
 void* __tsan_memcpy(void*, const void*, size_t) __attribute__((alias("samebits_check_memcpy")));
 void* __tsan_memmove(void*, const void*, size_t) __attribute__((alias("samebits_check_memmove")));
 void* __tsan_memset(void*, int, size_t) __attribute__((alias("samebits_check_memset")));
+
+// The heap of device code: allocations with an extent of their own.
+void* __wrap_malloc(size_t n) {
+  void* p = malloc(n);
+  if (p != nullptr && samebits::Check::active != nullptr) samebits::Check::on->add(reinterpret_cast<uintptr_t>(p), n, "device malloc", false);
+  return p;
+}
+void __wrap_free(void* p) {
+  if (p != nullptr && samebits::Check::on != nullptr) samebits::Check::on->forget(reinterpret_cast<uintptr_t>(p));
+  free(p);
+}
+void* __wrap__Znwm(size_t n) {
+  void* p = __wrap_malloc(n);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+void* __wrap__Znam(size_t) __attribute__((alias("__wrap__Znwm")));
+void __wrap__ZdlPv(void*) __attribute__((alias("__wrap_free")));
+void __wrap__ZdaPv(void*) __attribute__((alias("__wrap_free")));
+void __wrap__ZdlPvm(void* p, size_t) { __wrap_free(p); }
+void __wrap__ZdaPvm(void* p, size_t) { __wrap_free(p); }
 
 // Each has its source location first.
 void __ubsan_handle_type_mismatch_v1(void* data, unsigned long pointer) {

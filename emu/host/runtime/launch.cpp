@@ -17,8 +17,10 @@ namespace {
 struct Config {
   dim3 grid, block;
   size_t dynamic_bytes;
+  cudaStream_t stream;
   const char* file;
   int line;
+  dim3 cluster{0};  // x is 0: as the kernel says
   bool cooperative = false;
 };
 
@@ -41,6 +43,30 @@ std::atomic<int> g_poison{0xFF};
 std::atomic<double> g_patience{10};
 
 std::string shape(dim3 d) { return coordinates(d.x, d.y, d.z); }
+
+dim3 cluster_of(const Kernel& kernel, const Config& c) {
+  return c.cluster.x != 0 ? c.cluster : kernel.cluster.x != 0 ? kernel.cluster : dim3(1);
+}
+
+// Their codes have not been compared with a GPU's.
+cudaError_t check_cluster(const Kernel& kernel, const Config& c, std::string* text) {
+  dim3 d = cluster_of(kernel, c);
+  uint64_t blocks = uint64_t(d.x) * d.y * d.z;
+  std::string what = "cluster " + shape(d);
+  if (c.cluster.x != 0 && kernel.cluster.x != 0 && (d.x != kernel.cluster.x || d.y != kernel.cluster.y || d.z != kernel.cluster.z)) {
+    *text = what + " for a kernel with __cluster_dims__" + shape(kernel.cluster);
+  } else if (blocks == 0 || blocks > uint64_t(cluster_limit(kernel))) {
+    *text = what + ": the limit is " + std::to_string(cluster_limit(kernel)) + " blocks" +
+            (current_arch().major < 9 ? std::string(" on ") + current_arch().name
+             : kernel.large_cluster   ? ""
+                                      : " without cudaFuncAttributeNonPortableClusterSizeAllowed");
+  } else if (c.grid.x % d.x != 0 || c.grid.y % d.y != 0 || c.grid.z % d.z != 0) {
+    *text = "grid " + shape(c.grid) + " is no multiple of the " + what;
+  } else {
+    return cudaSuccess;
+  }
+  return cudaErrorInvalidClusterSize;
+}
 
 // The limits of the architecture. For all of them an H200 with toolkit 13.0 returns cudaErrorInvalidValue (tests/emulator_programs/
 // limits.cu); older toolkits said cudaErrorInvalidConfiguration of grids and blocks.
@@ -67,6 +93,8 @@ cudaError_t check(const Kernel& kernel, const Config& c, std::string* text) {
     *text = std::to_string(threads) + " threads exceed __launch_bounds__(" + std::to_string(kernel.max_threads) + ")";
     return cudaErrorInvalidValue;
   }
+  cudaError_t cluster = check_cluster(kernel, c, text);
+  if (cluster != cudaSuccess) return cluster;
   size_t limit = shared_limit(kernel) - std::min<size_t>(shared_limit(kernel), kernel.static_bytes);
   if (kernel.max_dynamic_bytes >= 0) limit = std::min(limit, size_t(kernel.max_dynamic_bytes));
   if (c.cooperative) {
@@ -107,11 +135,11 @@ cudaError_t set_error(cudaError_t code, std::string text) {
   return code;
 }
 
-void configure(dim3 grid, dim3 block, size_t dynamic_bytes, cudaStream_t, const char* file, int line) {
+void configure(dim3 grid, dim3 block, size_t dynamic_bytes, cudaStream_t stream, const char* file, int line) {
   if (active_worker() != nullptr) trap("a launch from device code, which is not modelled");
   HostThread& h = host();
   h.open.push_back(h.configs.size());
-  h.configs.push_back({grid, block, dynamic_bytes, file, line, false});
+  h.configs.push_back({grid, block, dynamic_bytes, stream, file, line});
 }
 
 void launched() {
@@ -124,9 +152,26 @@ void launched() {
   set_error(cudaErrorInvalidDeviceFunction, "the launch at " + site(c.file, c.line) + " called a function that is not a __global__ function");
 }
 
-void configure_cooperative(dim3 grid, dim3 block, size_t dynamic_bytes, const char* file, int line) {
-  configure(grid, block, dynamic_bytes, 0, file, line);
-  host().configs.back().cooperative = true;
+void extend(dim3 cluster, bool cooperative) {
+  host().configs.back().cluster = cluster;
+  host().configs.back().cooperative = cooperative;
+}
+
+bool configure(const cudaLaunchConfig_t& config, const char* file, int line) {
+  dim3 cluster(0);
+  bool cooperative = false;
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const cudaLaunchAttribute& a = config.attrs[i];
+    if (a.id == cudaLaunchAttributeClusterDimension) cluster = dim3(a.val.clusterDim.x, a.val.clusterDim.y, a.val.clusterDim.z);
+    if (a.id == cudaLaunchAttributeCooperative) cooperative = a.val.cooperative != 0;
+    if (a.id > cudaLaunchAttributeMemSyncDomain || a.id == cudaLaunchAttributeProgrammaticEvent) {
+      set_error(cudaErrorNotSupported, site(file, line) + ": launch attribute " + std::to_string(a.id) + " is not modelled");
+      return false;
+    }
+  }
+  configure(config.gridDim, config.blockDim, config.dynamicSmemBytes, config.stream, file, line);
+  extend(cluster, cooperative);
+  return true;
 }
 
 // The code of the launch just made, as cudaLaunchKernel returns it.
@@ -159,6 +204,12 @@ void launch_closure(Kernel* kernel, void (*run)(void*), void* closure, size_t by
   }
   Config c = h.configs.back();
   h.configs.pop_back();
+  auto again = [=, copy = std::vector<char>(static_cast<char*>(closure), static_cast<char*>(closure) + bytes)]() mutable {
+    host().configs.push_back(c);
+    host().configs.back().stream = nullptr;
+    launch_closure(kernel, run, copy.data(), bytes);
+  };
+  if (c.stream != nullptr && capture(c.stream, again)) return;
   std::string text;
   cudaError_t code = check(*kernel, c, &text);
   bool grid_refused = code != cudaSuccess;
@@ -178,9 +229,12 @@ void launch_closure(Kernel* kernel, void (*run)(void*), void* closure, size_t by
     grid.poison = g_poison.load();
     grid.patience_ms = g_patience.load() * 1e3;
     grid.blocks = uint64_t(c.grid.x) * c.grid.y * c.grid.z;
+    grid.cluster = cluster_of(*kernel, c);
+    grid.cluster_blocks = grid.cluster.x * grid.cluster.y * grid.cluster.z;
+    grid.cooperative = c.cooperative;
     catch_faults();
     if (Check::on != nullptr) Check::on->begin_launch(grid);
-    c.cooperative ? run_cooperative(grid) : run_grid(grid);
+    run_grid(grid);
     if (Check::on != nullptr) Check::on->end_launch();
     release_faults();
     if (grid.code == 0) return;
@@ -205,6 +259,28 @@ cudaError_t execution_error() {
   }
 }
 
+// Eight blocks everywhere that has clusters, sixteen on request where the hardware has them.
+int cluster_limit(const Kernel& kernel) {
+  if (current_arch().major < 9) return 1;
+  return kernel.large_cluster && current_arch().major < 12 ? 16 : 8;
+}
+
+cudaError_t most_clusters(int* clusters, const Kernel* kernel, const cudaLaunchConfig_t& config) {
+  if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
+  Config c{config.gridDim, config.blockDim, config.dynamicSmemBytes, config.stream, "", 0};
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const auto& d = config.attrs[i].val.clusterDim;
+    if (config.attrs[i].id == cudaLaunchAttributeClusterDimension) c.cluster = dim3(d.x, d.y, d.z);
+  }
+  std::string text;
+  cudaError_t code = check_cluster(*kernel, c, &text);
+  if (code != cudaSuccess) return set_error(code, text);
+  dim3 d = cluster_of(*kernel, c);
+  int blocks = blocks_per_multiprocessor(kernel, int(c.block.x * c.block.y * c.block.z), c.dynamic_bytes);
+  *clusters = blocks * current_arch().multiprocessors / int(d.x * d.y * d.z);
+  return cudaSuccess;
+}
+
 int poison_byte() { return g_poison.load() & 0xFF; }
 
 }  // namespace samebits
@@ -222,7 +298,7 @@ extern "C" {
 const char* samebits_last_error() { return samebits::host().text.c_str(); }
 void samebits_clear_error() { samebits::set_error(cudaSuccess, ""); }
 void samebits_set_order(int mode, unsigned long long seed) {
-  samebits::g_order = mode < 0 || mode > 2 ? 0 : mode;
+  samebits::g_order = mode < 0 || mode > 3 ? 0 : mode;
   samebits::g_seed = seed;
 }
 void samebits_set_patience(double seconds) { samebits::g_patience = seconds; }

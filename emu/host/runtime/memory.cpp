@@ -153,8 +153,22 @@ cudaError_t cudaHostUnregister(void* p) {
   if (Check::on != nullptr) Check::on->forget(reinterpret_cast<uintptr_t>(p));
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t n, cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpy(dst, src, n, kind);
+// On a stream: kept for later where the stream is being captured.
+template <class F>
+static cudaError_t on(cudaStream_t stream, F work) {
+  return samebits::capture(stream, [work] { work(); }) ? cudaSuccess : work();
+}
+cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
+  return on(stream, [=] { return cudaMemcpy(dst, src, n, kind); });
+}
+cudaError_t cudaMemcpy2DAsync(void* d, size_t dp, const void* s, size_t sp, size_t w, size_t h, cudaMemcpyKind kind, cudaStream_t stream) {
+  return on(stream, [=] { return cudaMemcpy2D(d, dp, s, sp, w, h, kind); });
+}
+cudaError_t cudaMemset2DAsync(void* p, size_t pitch, int v, size_t w, size_t h, cudaStream_t stream) {
+  return on(stream, [=] { return cudaMemset2D(p, pitch, v, w, h); });
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t f, void* data) {
+  return on(stream, [=] { return f(data), cudaSuccess; });
 }
 cudaError_t cudaMemset(void* p, int value, size_t n) {
   if (n == 0) return cudaSuccess;
@@ -163,20 +177,23 @@ cudaError_t cudaMemset(void* p, int value, size_t n) {
   memset(p, value, n);
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t) { return cudaMemset(p, value, n); }
+cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t stream) {
+  return on(stream, [=] { return cudaMemset(p, value, n); });
+}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) { return *s = new CUstream_st{flags}, cudaSuccess; }
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithFlags(s, cudaStreamDefault); }
 cudaError_t cudaStreamDestroy(cudaStream_t s) { return delete s, cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return samebits::execution_error(); }
 cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) { return samebits::capture_wait(stream, event), cudaSuccess; }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) { return *e = new CUevent_st{0, false}, cudaSuccess; }
 cudaError_t cudaEventCreate(cudaEvent_t* e) { return cudaEventCreateWithFlags(e, cudaEventDefault); }
 cudaError_t cudaEventDestroy(cudaEvent_t e) { return delete e, cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream) {
   if (e == nullptr) return set_error(cudaErrorInvalidResourceHandle, "cudaEventRecord: null event");
+  samebits::capture_event(e, stream);
   e->ms = samebits::now_ms();
   e->recorded = true;
   return cudaSuccess;

@@ -6,6 +6,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "check.h"
 #include "device.h"
 
@@ -26,10 +28,15 @@ double time_limit = 0;
 void write_reports() {
   if (reports_path == nullptr) return;
   if (Check::on != nullptr && Check::on->leaks) Check::on->report_leaks();
-  std::string text = Check::on != nullptr ? Check::on->json() : "[]";
+  std::string reports = Check::on != nullptr ? Check::on->json() : "[]";
   FILE* file = fopen(reports_path, "w");
   if (file == nullptr) return;
-  fprintf(file, "%s\n%s", text.c_str(), first_failure());
+  std::string said;
+  for (const auto& note : notes) {
+    if (note.load() != nullptr) said += (said.empty() ? "" : ", ") + quoted(note.load());
+  }
+  fprintf(file, "{\"reports\": %s,\n \"failure\": %s, \"decisions\": %llu, \"last\": %s, \"notes\": [%s]}\n", reports.c_str(), quoted(first_failure()).c_str(),
+          (unsigned long long)shuffle.made, quoted(shuffle.last).c_str(), said.c_str());
   fclose(file);
   reports_path = nullptr;
   const char* path = getenv("SAMEBITS_RUN_TRACE");
@@ -59,14 +66,31 @@ void on_end(int signal, siginfo_t*, void* context) {
   raise(signal);
 }
 
+// forward, reverse, shuffle:SEED[:WHAT[:FROM-TO]], first:WHAT:INDEX, last:WHAT:INDEX, WHAT being blocks, warps or lanes.
+void set_order(const std::string& order) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at <= order.size(); at = std::min(order.find(':', at), order.size()) + 1) {
+    parts.push_back(order.substr(at, std::min(order.find(':', at), order.size()) - at));
+  }
+  auto mixed = [&](const std::string& what) {
+    auto has = [&](const char* name, Mixed bit) { return what.find(name) != std::string::npos ? bit : 0u; };
+    return has("block", kBlocks) | has("warp", kWarps) | has("lane", kLanes);
+  };
+  auto number = [](const std::string& text) { return strtoull(text.c_str(), nullptr, 10); };
+  if (parts[0] == "first" || parts[0] == "last") {
+    prefer = {Mixed(mixed(parts[1])), parts[0] == "first", unsigned(number(parts[2]))};
+    return samebits_set_order(int(Order::prefer), 0);
+  }
+  if (parts.size() > 2) shuffle.mixed = mixed(parts[2]);
+  if (parts.size() > 3) shuffle.from = number(parts[3]), shuffle.to = number(parts[3].substr(parts[3].find('-') + 1));
+  samebits_set_order(parts[0] == "reverse" ? 1 : parts[0] == "shuffle" ? 2 : 0, parts.size() > 1 ? number(parts[1]) : 0);
+}
+
 __attribute__((constructor)) void begin() {
   reports_path = getenv("SAMEBITS_RUN_REPORTS");
   if (reports_path == nullptr) return;
   if (const char* arch = getenv("SAMEBITS_RUN_ARCH")) samebits_set_arch(arch);
-  if (const char* order = getenv("SAMEBITS_RUN_ORDER")) {
-    const char* seed = strchr(order, ':');
-    samebits_set_order(order[0] == 'r' ? 1 : order[0] == 's' ? 2 : 0, seed != nullptr ? strtoull(seed + 1, nullptr, 10) : 0);
-  }
+  if (const char* order = getenv("SAMEBITS_RUN_ORDER")) set_order(order);
   if (getenv("SAMEBITS_RUN_CHECK") != nullptr) samebits_set_check(2);
   if (Check::on != nullptr && getenv("SAMEBITS_RUN_TRACE") != nullptr) Check::on->trace = new Trace;
   if (Check::on != nullptr) Check::on->leaks = getenv("SAMEBITS_RUN_LEAKS") != nullptr;

@@ -6,7 +6,7 @@
 
 #include "check.h"
 #include "device.h"
-#include "relay.h"
+#include "gang.h"
 #include "worker.h"
 
 namespace samebits {
@@ -35,14 +35,12 @@ uint64_t permute(uint64_t i, uint64_t n, uint64_t seed) {
   return i;
 }
 
+Shuffle shuffle;
+Prefer prefer;
+
 int Worker::pick_slow() {
-  if (ready_warps_ == 0) {
-    if (alive_ == 0) return -1;
-    partner = fiber_of_[waiting_thread(false)];
-    if (Check::active != nullptr) Check::on->failure(deadlock(), fiber_of_[waiting_thread(true)]);
-    record(cudaErrorLaunchFailure, deadlock());
-    leave();
-  }
+  if (alive_ == 0) return -1;
+  while (ready_warps_ == 0) gang_->suspend(*this);  // for ever if no other block can help
   if (order_ == Order::reverse) {
     uint32_t lanes = warps_[current_].ready;
     if (lanes == 0) {
@@ -51,18 +49,53 @@ int Worker::pick_slow() {
     }
     return int(current_ * 32 + 31u - unsigned(__builtin_clz(lanes)));
   }
-  random_ = mix(random_);
-  unsigned skip = unsigned(random_ >> 32) % unsigned(__builtin_popcount(ready_warps_));
-  uint32_t warps = ready_warps_;
-  while (skip-- > 0) warps &= warps - 1;
-  current_ = unsigned(__builtin_ctz(warps));
-  uint32_t lanes = warps_[current_].ready;
-  skip = unsigned(random_ & 0xFFFFFFFFu) % unsigned(__builtin_popcount(lanes));
-  while (skip-- > 0) lanes &= lanes - 1;
-  return int(current_ * 32 + unsigned(__builtin_ctz(lanes)));
+  return order_ == Order::shuffle ? pick_shuffled() : pick_preferred();
 }
 
-// For threads that poll: everybody else comes first.
+namespace {
+unsigned nth(uint32_t bits, unsigned n) {
+  while (n-- > 0) bits &= bits - 1;
+  return unsigned(__builtin_ctz(bits));
+}
+}  // namespace
+
+int Worker::pick_preferred() {
+  auto choose = [](uint32_t ready, Mixed which) {
+    uint32_t bit = prefer.which == which ? 1u << (prefer.index % 32) : 0, others = ready & ~bit;
+    if ((ready & bit) != 0 && (prefer.first || others == 0)) return prefer.index % 32;
+    return unsigned(__builtin_ctz(others));
+  };
+  current_ = prefer.which != kWarps && warps_[current_].ready != 0 ? current_ : choose(ready_warps_, kWarps);
+  return int(current_ * 32 + choose(warps_[current_].ready, kLanes));
+}
+
+int Worker::pick_shuffled() {
+  random_ = mix(random_);
+  if (started_ && (shuffle.mixed & kBlocks) && random_ % 64 == 0 && gang_->several()) gang_->suspend(*this);
+  unsigned forward = warps_[current_].ready != 0 ? current_ : unsigned(__builtin_ctz(ready_warps_)), warp = forward;
+  if (shuffle.mixed & kWarps) warp = nth(ready_warps_, unsigned(random_ >> 32) % unsigned(__builtin_popcount(ready_warps_)));
+  uint32_t lanes = warps_[warp].ready;
+  unsigned lane = unsigned(__builtin_ctz(lanes));
+  if (shuffle.mixed & kLanes) lane = nth(lanes, unsigned(random_) % unsigned(__builtin_popcount(lanes)));
+  unsigned usual = forward * 32 + unsigned(__builtin_ctz(warps_[forward].ready)), chosen = warp * 32 + lane;
+  if (chosen != usual) {
+    uint64_t index = shuffle.made++;
+    if (index < shuffle.from || index >= shuffle.to) chosen = usual;
+    if (index + 1 == shuffle.to) snprintf(shuffle.last, sizeof shuffle.last, "%s", decision(chosen, usual).c_str());
+  }
+  current_ = chosen / 32;
+  return int(chosen);
+}
+
+std::string Worker::decision(unsigned chosen, unsigned usual) const {
+  auto place = [this](unsigned linear) {
+    std::string text = "thread " + coordinates(linear % block_dim.x, linear / block_dim.x % block_dim.y, linear / block_dim.x / block_dim.y);
+    const Thread* t = stack_pointer_[linear] != nullptr ? fiber_of_[linear] : nullptr;
+    return text + (t == nullptr ? " from its start" : t->file != nullptr ? " from " + site(t->file, t->line) : "");
+  };
+  return std::string(grid_->kernel->name) + ", block " + coordinates(block_idx.x, block_idx.y, block_idx.z) + ": " + place(chosen) + " before " + place(usual);
+}
+
 int Worker::pick_after(unsigned linear) {
   unsigned warp = linear / 32, lane = linear % 32;
   uint32_t lanes = lane == 31 ? 0 : warps_[warp].ready & (0xFFFFFFFEu << lane);
@@ -105,7 +138,7 @@ void Worker::check_patience(Thread* thread) {
 
 void Worker::yield(Thread* thread) {
   if (++polls_ % 4096 == 0) check_patience(thread);
-  if (relay != nullptr && polls_ % 64 == 0) relay->pass(ticket);
+  if (polls_ % 64 == 0 && gang_->several()) gang_->suspend(*this);
   unsigned next = unsigned(pick_after(thread->linear));
   current_ = next / 32;
   go_to(thread, next);
@@ -126,6 +159,8 @@ inline void Worker::finish(Thread* thread) {
     complete(warp, lane);
   }
   if (arrived_ != 0 && arrived_ == alive_) release_barrier();
+  if (Check::active != nullptr) Check::on->finish(*this, *thread);
+  if (__builtin_expect((came_[kCluster] | came_[kGrid]) != 0, 0)) leave_across(thread->linear);
   if (warp.ready == 0) idle(warp);
 }
 
@@ -158,7 +193,7 @@ void fiber_main() {
       continue;
     }
     worker.free_.push_back({thread, nullptr});
-    switch_stack(&worker.free_.back().stack_pointer, next < 0 ? worker.main_ : worker.stack_pointer_[next]);
+    switch_stack(&worker.free_.back().stack_pointer, next < 0 ? worker.gang_->main() : worker.stack_pointer_[next]);
   }
 }
 

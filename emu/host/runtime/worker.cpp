@@ -10,12 +10,13 @@
 
 #include "check.h"
 #include "device.h"
+#include "gang.h"
 
 namespace samebits {
 
 namespace {
 constexpr size_t kWindowBytes = size_t(1) << 20;          // address space for the shared memory of one block; limits are far below
-constexpr size_t kCheckedWindowBytes = size_t(1) << 24;   // with checks variables lie far apart:
+constexpr size_t kCheckedWindowBytes = kWindow;           // with checks variables lie far apart:
 constexpr size_t kCheckedGap = size_t(1) << 16;           // running over the end of one must not reach the next
 constexpr size_t kGap = 64;                       // poison between variables, so that the end of one is not the start of the next
 size_t align_up(size_t n, size_t align) { return (n + align - 1) & ~(align - 1); }
@@ -34,61 +35,45 @@ Worker::~Worker() {
   delete &check;
 }
 
-void Worker::begin(Grid& grid) {
+void Worker::begin(Grid& grid, Gang& gang, unsigned position) {
   grid_ = &grid;
+  gang_ = &gang;
+  position_ = position;
   async_used_ = false;
   partner = nullptr;
   order_ = grid.order;
   most_static_ = 0;
   block_dim = grid.block;
   grid_dim = grid.grid;
-  active_worker() = this;
+  cluster_dim = grid.cluster;
   gap_ = Check::on != nullptr ? kCheckedGap : kGap;
-  if (Check::on != nullptr) Check::active = this;
-  enter_fault_stack(this);
   if (window_ == nullptr) record(cudaErrorMemoryAllocation, "no memory for shared memory");
 }
 
 void Worker::end() {
-  enter_fault_stack(nullptr);
-  active_worker() = nullptr;
-  Check::active = nullptr;
+  if (grid_->stop.load(std::memory_order_relaxed)) discard_fibers();
+  if (most_static_ > grid_->kernel->static_bytes) {
+    std::lock_guard<std::mutex> lock(grid_->mutex);
+    grid_->kernel->static_bytes = std::max(grid_->kernel->static_bytes, most_static_);
+  }
   grid_ = nullptr;
+  gang_ = nullptr;
 }
 
-// after_block(context) is called when a block has ended well.
-void Worker::run(Grid& grid, void (*after_block)(void*), void* context) {
-  begin(grid);
-  if (sigsetjmp(fault, 1) == 0) {
-    while (run_next()) after_block(context);
-  } else {  // from the handler of a fault in device code
-    if (Check::active != nullptr) Check::on->failure(describe_fault(*this), running(fault_stack), fault_pc);
-    record(code_of_fault(*this), where(running(fault_stack)) + ": " + describe_fault(*this));
-  }
-  if (grid.stop.load(std::memory_order_relaxed)) discard_fibers();
-  if (most_static_ > grid.kernel->static_bytes) {
-    std::lock_guard<std::mutex> lock(grid.mutex);
-    grid.kernel->static_bytes = std::max(grid.kernel->static_bytes, most_static_);
-  }
-  end();
+void Worker::record_fault() {
+  if (Check::active != nullptr) Check::on->failure(describe_fault(*this), running(fault_stack), fault_pc);
+  record(code_of_fault(*this), where(running(fault_stack)) + ": " + describe_fault(*this));
 }
 
-bool Worker::run_next() {
-  Grid& grid = *grid_;
-  if (grid.stop.load(std::memory_order_relaxed)) return false;
-  uint64_t number = grid.next.fetch_add(1);
-  if (number >= grid.blocks) return false;
-  if (order_ == Order::reverse) number = grid.blocks - 1 - number;
-  if (order_ == Order::shuffle) number = permute(number, grid.blocks, grid.seed);
-  run_block(number);
-  most_static_ = std::max(most_static_, static_bytes);
-  return !grid.stop.load(std::memory_order_relaxed);
-}
-
-void Worker::run_block(uint64_t number) {
-  Grid& grid = *grid_;
-  block_idx = {unsigned(number % grid.grid.x), unsigned(number / grid.grid.x % grid.grid.y),
-               unsigned(number / grid.grid.x / grid.grid.y)};
+void Worker::begin_block(uint64_t index) {
+  const Grid& grid = *grid_;
+  const dim3 &c = grid.cluster, clusters{grid.grid.x / c.x, grid.grid.y / c.y, grid.grid.z / c.z};
+  uint64_t cluster = index / grid.cluster_blocks;
+  unsigned rank = cluster_rank = unsigned(index % grid.cluster_blocks);
+  cluster_idx = {rank % c.x, rank / c.x % c.y, rank / c.x / c.y};
+  block_idx = {unsigned(cluster % clusters.x) * c.x + cluster_idx.x, unsigned(cluster / clusters.x % clusters.y) * c.y + cluster_idx.y,
+               unsigned(cluster / clusters.x / clusters.y) * c.z + cluster_idx.z};
+  uint64_t number = (uint64_t(block_idx.z) * grid.grid.y + block_idx.y) * grid.grid.x + block_idx.x;
   random_ = mix(grid.seed ^ mix(number));
   ++generation;
   dynamic_shared = window_;
@@ -96,11 +81,10 @@ void Worker::run_block(uint64_t number) {
   static_bytes = 0;
   memset(window_, grid.poison, grid.dynamic_bytes);  // C15
   window_used_ = align_up(grid.dynamic_bytes + gap_, kGap);
-  if (Check::active != nullptr) {
+  if (Check::on != nullptr) {
     Check::on->begin_block(*this, number);
     if (grid.dynamic_bytes != 0) Check::on->place(*this, "dynamic shared memory", reinterpret_cast<uintptr_t>(window_), grid.dynamic_bytes, 0);
   }
-
 
   warp_count_ = (grid.threads + 31) / 32;
   for (unsigned i = 0; i < warp_count_; ++i) {
@@ -108,15 +92,29 @@ void Worker::run_block(uint64_t number) {
     unsigned lanes = std::min(32u, grid.threads - i * 32);
     warp.alive = warp.ready = lanes == 32 ? 0xFFFFFFFFu : (1u << lanes) - 1;
     warp.at_barrier = warp.waiting = warp.converging = 0;
+    warp.across[kCluster] = warp.across[kGrid] = {};
   }
   ready_warps_ = warp_count_ == 32 ? 0xFFFFFFFFu : (1u << warp_count_) - 1;
   alive_ = grid.threads;
-  arrived_ = 0;
+  arrived_ = came_[kCluster] = came_[kGrid] = 0;
   polls_ = 0;
+  started_ = false;
+  resume_at_ = nullptr;
   current_ = order_ == Order::reverse ? warp_count_ - 1 : 0;
   std::fill_n(stack_pointer_, grid.threads + 1, nullptr);
+}
 
-  if (!free_.empty() || add_fiber()) switch_stack(&main_, acquire(unsigned(pick())));
+bool Worker::resume(void** main) {
+  void* to = resume_at_;
+  if (!started_) {
+    if (free_.empty() && !add_fiber()) return false;
+    to = acquire(unsigned(pick()));
+    started_ = true;
+  }
+  resume_at_ = nullptr;
+  switch_stack(main, to);
+  if (alive_ == 0) most_static_ = std::max(most_static_, static_bytes);
+  return true;
 }
 
 // After a failure fibers stand in the middle of threads that will not go on.
@@ -126,13 +124,27 @@ void Worker::discard_fibers() {
   for (Thread* thread : stacks_.all()) free_.push_back({thread, prepare_stack(thread, fiber_main)});
 }
 
+namespace {
+std::mutex slots_mutex;
+std::vector<Slot*>& slots() {  // by id
+  static auto* all = new std::vector<Slot*>{nullptr};
+  return *all;
+}
+}  // namespace
+
+Slot* slot_of(unsigned id) {
+  std::lock_guard<std::mutex> lock(slots_mutex);
+  return slots()[id];
+}
+
 void* Worker::place_shared(Thread* thread, Slot* slot) {
-  static std::mutex mutex;
-  static unsigned slots = 0;
   unsigned id;
   {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (slot->id == 0) __atomic_store_n(&slot->id, ++slots, __ATOMIC_RELAXED);
+    std::lock_guard<std::mutex> lock(slots_mutex);
+    if (slot->id == 0) {
+      __atomic_store_n(&slot->id, unsigned(slots().size()), __ATOMIC_RELAXED);
+      slots().push_back(slot);
+    }
     id = slot->id;
   }
   if (id >= entries_.size()) {
@@ -172,7 +184,7 @@ void Worker::record(int code, std::string text) {
 
 void Worker::leave() {
   void* unused;
-  switch_stack(&unused, main_);
+  switch_stack(&unused, gang_->main());
   __builtin_unreachable();
 }
 
@@ -206,6 +218,8 @@ std::string op_name(Op op) {
     case Op::match_any: return "__match_any_sync()";
     case Op::match_all: return "__match_all_sync()";
     case Op::activemask: return "__activemask()";
+    case Op::cluster_barrier: return "a barrier of the cluster";
+    case Op::grid_barrier: return "a barrier of the grid";
     default: return "__reduce_*_sync()";
   }
 }

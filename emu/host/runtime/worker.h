@@ -1,8 +1,6 @@
 // One worker runs blocks one after the other on one core; its fibers are the threads of the block.
 #pragma once
 
-#include <setjmp.h>
-
 #include <atomic>
 #include <deque>
 #include <mutex>
@@ -10,13 +8,15 @@
 #include <vector>
 
 #include "fiber.h"
+#include "samebits/async.h"
+#include "samebits/cluster.h"
 #include "samebits/launch.h"
 #include "samebits/warp.h"
 
 namespace samebits {
 
 struct BlockCheck;
-class Relay;
+class Gang;
 
 struct AsyncCopy {
   void* to;
@@ -29,9 +29,29 @@ struct AsyncQueue {  // of one thread: what it has issued since its last commit,
   std::deque<std::vector<AsyncCopy>> groups;
 };
 
-enum class Order { forward, reverse, shuffle };
+enum class Order { forward, reverse, shuffle, prefer };
 
-// A launch. Workers take block numbers from `next`.
+// What shuffled order mixes. Decisions by chance that differ from forward order are counted; those before `from` and from `to` on are
+// not followed.
+enum Mixed : unsigned { kBlocks = 1, kWarps = 2, kLanes = 4 };
+struct Shuffle {
+  unsigned mixed = kBlocks | kWarps | kLanes;
+  uint64_t from = 0, to = UINT64_MAX, made = 0;
+  char last[512] = "";  // the last one that was followed, if `to` says which that is
+};
+extern Shuffle shuffle;
+
+// Forward order but for one warp, lane or gang of blocks, which comes before all others or after them.
+struct Prefer {
+  Mixed which = kWarps;
+  bool first = true;
+  unsigned index = 0;
+};
+extern Prefer prefer;
+
+extern std::atomic<const char*> notes[8];  // what is not bit-accurate in what has run
+
+// A launch. Gangs take their numbers from `next`.
 struct Grid {
   Kernel* kernel;
   void (*run)(void*);
@@ -46,11 +66,21 @@ struct Grid {
   int poison;
   double patience_ms;
   uint64_t blocks;
-  std::atomic<uint64_t> next{0};
+  dim3 cluster;             // blocks along each axis
+  unsigned cluster_blocks;  // their product
+  bool cooperative;
+  uint64_t gang_blocks() const { return cooperative ? blocks : cluster_blocks; }  // that run together
+  std::atomic<uint64_t> next{0};  // gang
   std::atomic<bool> stop{false};
   std::mutex mutex;  // for the failure below
   int code = 0;
   std::string text;
+};
+
+struct Across {  // a warp's lanes at a barrier of several blocks:
+  uint32_t arrived, passed, waiting;  // that have come, whose barrier had ended before they waited for it, that wait
+  const char* file;                   // where the first of them came
+  int line;
 };
 
 struct Warp {
@@ -64,6 +94,7 @@ struct Warp {
   uint8_t source[32];
   uint64_t value[32];
   uint64_t result[32];
+  Across across[2];     // by Scope
 };
 
 void fiber_main();
@@ -72,17 +103,38 @@ class Worker : public BlockView {
  public:
   Worker();
   ~Worker();
-  void run(Grid&, void (*after_block)(void*), void* context);  // until no block is left or the launch has failed
+
+  // For its gang.
+  void begin(Grid&, Gang&, unsigned position);
+  void end();
+  void begin_block(uint64_t index);  // counted by clusters, then by rank
+  bool resume(void** main);          // until the block has ended or cannot go on; false: no memory for it
+  bool can_run() const { return ready_warps_ != 0; }
+  unsigned alive() const { return alive_; }  // threads that have not returned
+  bool all_came(Scope scope) const { return came_[scope] == alive_; }
+  void release_across(Scope);
+  bool waits_within() const;  // at a barrier of the block or in a warp operation
+  void record_deadlock();
+  void record_fault();
+  void poison_shared();
+  void** resume_at() { return &resume_at_; }
+  unsigned position() const { return position_; }
+  Gang& gang() const { return *gang_; }
+  int poison() const { return grid_->poison; }
+  bool cooperative() const { return grid_->cooperative; }
+  unsigned cluster_blocks() const { return grid_->cluster_blocks; }
 
   void barrier(Thread*, Op, int predicate, const char* file, int line);
   void collective(Thread*, Op, unsigned source, unsigned mask, uint64_t value, const char* file, int line);
   void yield(Thread*);
+  void arrive(Thread*, Scope, bool aligned, const char* file, int line);
+  void wait(Thread*, Scope, const char* file, int line);
+  void* map_shared(Thread*, const void*, unsigned rank);
+  int rank_of(const void*) const;
   void* place_shared(Thread*, Slot*);
   [[noreturn]] void fail(const Thread*, int code, const std::string& what);
   std::string where(const Thread*) const;
 
-  Relay* relay = nullptr;  // of a cooperative launch
-  unsigned ticket = 0;
   AsyncQueue& async(unsigned linear);
   void land(Thread*, const std::vector<AsyncCopy>&);
   void finish_async(Thread*);
@@ -101,21 +153,18 @@ class Worker : public BlockView {
   // For the fault handler.
   bool holds(uintptr_t stack_pointer) const { return stacks_.holds(stack_pointer); }
   const Thread* running(uintptr_t stack_pointer) const { return thread_of(stack_pointer); }
-  sigjmp_buf fault;
   int fault_signal = 0, fault_code = 0;
   uintptr_t fault_address = 0, fault_stack = 0;
   const void* fault_pc = nullptr;
 
  private:
   friend void fiber_main();
-  void begin(Grid&);
-  void end();
-  bool run_next();
-  void run_block(uint64_t number);
   bool add_fiber();
   void* acquire(unsigned linear);  // a fiber for a thread that has not started: where to go on
   int pick();
   int pick_slow();
+  int pick_shuffled();
+  int pick_preferred();
   int pick_after(unsigned linear);
   void go_to(Thread* from, unsigned next);
   void block_on(Thread*, Warp&);  // its lane is no longer ready: run the others until it is again
@@ -123,11 +172,14 @@ class Worker : public BlockView {
   bool complete(Warp&, unsigned lane);
   void release_barrier();
   void checked_barrier();
+  void checked_across(Scope) const;
+  void leave_across(unsigned linear);
   void checked_collective(Warp&, unsigned lane, uint32_t group);
   void finish(Thread*);
   void discard_fibers();
   void record(int code, std::string text);
   std::string deadlock() const;
+  std::string decision(unsigned chosen, unsigned usual) const;
   unsigned waiting_thread(bool at_barrier) const;
   void check_patience(Thread*);
   [[noreturn]] void diverge(Thread*);
@@ -138,7 +190,11 @@ class Worker : public BlockView {
   Order order_ = Order::forward;
   Stacks stacks_;
   std::vector<Fiber> free_;
-  void* main_ = nullptr;  // where run_block goes on
+  Gang* gang_ = nullptr;
+  unsigned position_ = 0;      // in its gang
+  bool started_ = false;       // the block
+  void* resume_at_ = nullptr;  // once it has been suspended
+  unsigned came_[2] = {};      // threads at barriers of several blocks, by Scope
   unsigned current_ = 0;  // warp of the thread that runs
   uint32_t ready_warps_ = 0;
   unsigned warp_count_ = 0;
@@ -199,12 +255,11 @@ uint64_t mix(uint64_t);
 uint64_t permute(uint64_t i, uint64_t n, uint64_t seed);
 
 void run_grid(Grid&);
-void run_cooperative(Grid&);
 
 Worker*& active_worker();  // of this OS thread, nullptr outside of a launch
 void catch_faults();       // SIGSEGV, SIGBUS and SIGFPE of device code end the launch, not the process
 void release_faults();
-void enter_fault_stack(Worker*);
+void enter_fault_stack(bool);
 std::string describe_fault(const Worker&);
 int code_of_fault(const Worker&);
 

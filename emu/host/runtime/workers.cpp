@@ -1,4 +1,4 @@
-// A grid's blocks over workers: one, more once it takes long, or one for each block of a cooperative launch.
+// A grid's blocks over cores: one, more once it takes long.
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 #include "check.h"
 #include "device.h"
-#include "relay.h"
+#include "gang.h"
 
 namespace samebits {
 
@@ -22,30 +22,8 @@ std::vector<std::unique_ptr<Worker>>& pool() {
   return *workers;
 }
 
-class PooledWorker {
- public:
-  PooledWorker() {
-    std::lock_guard<std::mutex> lock(pool_mutex);
-    if (pool().empty()) {
-      worker_ = std::make_unique<Worker>();
-    } else {
-      worker_ = std::move(pool().back());
-      pool().pop_back();
-    }
-  }
-  ~PooledWorker() {
-    std::lock_guard<std::mutex> lock(pool_mutex);
-    pool().push_back(std::move(worker_));
-  }
-  Worker& operator*() { return *worker_; }
-
- private:
-  std::unique_ptr<Worker> worker_;
-};
-
 void* helper(void* grid) {
-  PooledWorker worker;
-  (*worker).run(*static_cast<Grid*>(grid), [](void*) {}, nullptr);
+  Gang(*static_cast<Grid*>(grid)).run([](void*) {}, nullptr);
   return nullptr;
 }
 
@@ -64,10 +42,10 @@ unsigned worker_count() {
 class Helpers {
  public:
   explicit Helpers(Grid& grid) : grid_(grid), most_(grid.order == Order::forward && Check::on == nullptr ? worker_count() : 1), start_(now_ms()) {}
-  void after_block() {
+  void after_gang() {
     if (most_ < 2 || !threads_.empty()) return;
     ++done_;
-    uint64_t left = grid_.blocks - std::min(grid_.blocks, grid_.next.load(std::memory_order_relaxed));
+    uint64_t gangs = grid_.blocks / grid_.gang_blocks(), left = gangs - std::min(gangs, grid_.next.load(std::memory_order_relaxed));
     double elapsed = now_ms() - start_;
     if (left < 2 || elapsed < 0.5 || elapsed / double(done_) * double(left) < 1.0) return;
     for (unsigned i = 1; i < most_ && i <= left; ++i) {
@@ -91,46 +69,22 @@ class Helpers {
 
 }  // namespace
 
+std::unique_ptr<Worker> take_worker() {
+  std::lock_guard<std::mutex> lock(pool_mutex);
+  if (pool().empty()) return std::make_unique<Worker>();
+  std::unique_ptr<Worker> worker = std::move(pool().back());
+  pool().pop_back();
+  return worker;
+}
+void keep_worker(std::unique_ptr<Worker> worker) {
+  std::lock_guard<std::mutex> lock(pool_mutex);
+  pool().push_back(std::move(worker));
+}
+
 void run_grid(Grid& grid) {
-  PooledWorker worker;
   Helpers helpers(grid);
-  (*worker).run(grid, [](void* all) { static_cast<Helpers*>(all)->after_block(); }, &helpers);
+  Gang(grid).run([](void* all) { static_cast<Helpers*>(all)->after_gang(); }, &helpers);
   helpers.join();
-}
-
-namespace {
-
-struct Runner {
-  Grid* grid;
-  Relay* relay;
-  unsigned ticket;
-  pthread_t thread;
-};
-
-void* run_cooperative_block(void* data) {
-  Runner& runner = *static_cast<Runner*>(data);
-  runner.relay->enter(runner.ticket);
-  {
-    PooledWorker worker;
-    (*worker).relay = runner.relay;
-    (*worker).ticket = runner.ticket;
-    (*worker).run(*runner.grid, [](void*) {}, nullptr);
-    (*worker).relay = nullptr;
-  }
-  runner.relay->leave(runner.ticket);
-  return nullptr;
-}
-
-}  // namespace
-
-void run_cooperative(Grid& grid) {
-  Relay relay(grid, unsigned(grid.blocks));
-  std::vector<Runner> runners(grid.blocks);
-  for (unsigned i = 0; i < grid.blocks; ++i) {
-    runners[i] = {&grid, &relay, i, {}};
-    if (pthread_create(&runners[i].thread, nullptr, run_cooperative_block, &runners[i]) != 0) abort();
-  }
-  for (Runner& runner : runners) pthread_join(runner.thread, nullptr);
 }
 
 }  // namespace samebits

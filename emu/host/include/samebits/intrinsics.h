@@ -108,6 +108,8 @@ static inline float __ll2float_rn(long long v) { return float(v); }
 static inline float __ull2float_rn(unsigned long long v) { return float(v); }
 static inline double __int2double_rn(int v) { return double(v); }
 static inline double __uint2double_rn(unsigned v) { return double(v); }
+static inline double __ll2double_rn(long long v) { return double(v); }
+static inline double __ull2double_rn(unsigned long long v) { return double(v); }
 static inline float __double2float_rn(double v) { return float(v); }
 
 // Hints about caches change no value.
@@ -127,3 +129,13 @@ SAMEBITS_STORE(__stcs)
 SAMEBITS_STORE(__stwt)
 #undef SAMEBITS_LOAD
 #undef SAMEBITS_STORE
+
+// The position of the n-th bit that is set from `base` on, downwards for a negative n; ~0 without.
+static inline unsigned __fns(unsigned mask, unsigned base, int n) {
+  if (n == 0) return mask >> (base & 31) & 1 ? base : ~0u;
+  for (int at = int(base); at >= 0 && at < 32; at += n > 0 ? 1 : -1) {
+    if ((mask >> at & 1) && (n += n > 0 ? -1 : 1) == 0) return unsigned(at);
+  }
+  return ~0u;
+}
+static inline void __prof_trigger(int) {}

@@ -18,6 +18,8 @@ struct Kernel {
   const char* file;
   int line;
   unsigned max_threads;               // first argument of __launch_bounds__, 0 without
+  dim3 cluster;                       // of __cluster_dims__, x is 0 without
+  bool large_cluster = false;         // cudaFuncAttributeNonPortableClusterSizeAllowed
   int max_dynamic_bytes = -1;         // cudaFuncAttributeMaxDynamicSharedMemorySize, -1 while not set
   unsigned static_bytes = 0;          // of __shared__ variables, as far as blocks that ran have shown
 };
@@ -25,6 +27,7 @@ struct Kernel {
 constexpr unsigned launch_bounds(unsigned threads = 0, unsigned = 0, unsigned = 0) { return threads; }
 
 void configure(dim3 grid, dim3 block, size_t dynamic_bytes = 0, cudaStream_t stream = 0, SAMEBITS_SITE);
+void extend(dim3 cluster, bool cooperative);  // more of the configuration just made; cluster.x 0: as the kernel says
 void launched();
 bool enter(Kernel*);  // false: only asked which kernel this function is
 void launch_closure(Kernel*, void (*run)(void*), void* closure, size_t bytes);

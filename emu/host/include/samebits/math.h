@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "special_math.h"
 #else
 #ifdef __GLIBC__
 #define SAMEBITS_NOTHROW noexcept(true)

@@ -4,6 +4,7 @@
 
 #include "intrinsics.h"
 #include "math.h"
+#include "simd.h"
 
 namespace samebits {
 enum class Arith { add, sub, mul, div, sqrt, fma, convert };
@@ -59,6 +60,10 @@ static inline float samebits_cospif(float v) { return cosf(v * 0x1.921fb6p+1f); 
 static inline float norm3df(float a, float b, float c) { return __builtin_sqrtf(a * a + b * b + c * c); }
 static inline float norm4df(float a, float b, float c, float d) { return __builtin_sqrtf(a * a + b * b + c * c + d * d); }
 static inline float rnorm3df(float a, float b, float c) { return 1.0f / norm3df(a, b, c); }
+static inline long long llmin(long long a, long long b) { return a < b ? a : b; }
+static inline long long llmax(long long a, long long b) { return a > b ? a : b; }
+static inline unsigned long long ullmin(unsigned long long a, unsigned long long b) { return a < b ? a : b; }
+static inline unsigned long long ullmax(unsigned long long a, unsigned long long b) { return a > b ? a : b; }
 static inline unsigned umin(unsigned a, unsigned b) { return a < b ? a : b; }
 static inline unsigned umax(unsigned a, unsigned b) { return a > b ? a : b; }
 static inline int __hadd(int a, int b) { return int((a & b) + ((a ^ b) >> 1)); }
@@ -78,33 +83,6 @@ SAMEBITS_DOT4(__dp4a, int, int, int)
 SAMEBITS_DOT4(__dp4a, unsigned, unsigned, unsigned)
 #undef SAMEBITS_DOT4
 #undef SAMEBITS_BYTE
-
-// Bytes and halves of a word at once.
-#define SAMEBITS_SIMD(NAME, BITS, RESULT)                                      \
-  static inline unsigned NAME(unsigned a, unsigned b) {                        \
-    unsigned out = 0;                                                          \
-    for (int i = 0; i < 32; i += BITS) {                                       \
-      unsigned ones = (1u << BITS) - 1, x = a >> i & ones, y = b >> i & ones;  \
-      int sx = int(x << (32 - BITS)) >> (32 - BITS), sy = int(y << (32 - BITS)) >> (32 - BITS); \
-      (void)sx, (void)sy;                                                      \
-      out |= (unsigned(RESULT) & ones) << i;                                   \
-    }                                                                          \
-    return out;                                                                \
-  }
-SAMEBITS_SIMD(__vadd2, 16, x + y)
-SAMEBITS_SIMD(__vsub2, 16, x - y)
-SAMEBITS_SIMD(__vadd4, 8, x + y)
-SAMEBITS_SIMD(__vsub4, 8, x - y)
-SAMEBITS_SIMD(__vmaxs4, 8, sx > sy ? sx : sy)
-SAMEBITS_SIMD(__vmins4, 8, sx < sy ? sx : sy)
-SAMEBITS_SIMD(__vmaxu4, 8, x > y ? x : y)
-SAMEBITS_SIMD(__vminu4, 8, x < y ? x : y)
-SAMEBITS_SIMD(__vmaxs2, 16, sx > sy ? sx : sy)
-SAMEBITS_SIMD(__vmins2, 16, sx < sy ? sx : sy)
-SAMEBITS_SIMD(__vcmpeq4, 8, x == y ? ones : 0)
-SAMEBITS_SIMD(__vabsdiffu4, 8, x > y ? x - y : y - x)
-SAMEBITS_SIMD(__vavgu4, 8, (x + y + 1) / 2)
-#undef SAMEBITS_SIMD
 
 long long samebits_clock();
 static inline long long clock64() { return samebits_clock(); }

@@ -29,6 +29,7 @@ enum cudaError_t {
   cudaErrorCooperativeLaunchTooLarge = 720,
   cudaErrorNotPermitted = 800,
   cudaErrorNotSupported = 801,
+  cudaErrorInvalidClusterSize = 912,
   cudaErrorUnknown = 999,
 };
 typedef cudaError_t cudaError;
@@ -54,6 +55,8 @@ enum cudaMemcpyKind {
 enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
   cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+  cudaFuncAttributeNonPortableClusterSizeAllowed = 13,
+  cudaFuncAttributeClusterSchedulingPolicyPreference = 14,
 };
 enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
 enum cudaDeviceAttr {
@@ -83,6 +86,7 @@ enum cudaDeviceAttr {
   cudaDevAttrMemoryClockRate = 36,
   cudaDevAttrGlobalMemoryBusWidth = 37,
   cudaDevAttrReservedSharedMemoryPerBlock = 111,
+  cudaDevAttrClusterLaunch = 120,
 };
 
 struct cudaDeviceProp {
@@ -92,7 +96,7 @@ struct cudaDeviceProp {
   int regsPerBlock, regsPerMultiprocessor, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
   int major, minor, multiProcessorCount, maxThreadsPerMultiProcessor, maxBlocksPerMultiProcessor, l2CacheSize;
   int concurrentKernels, unifiedAddressing, managedMemory, cooperativeLaunch, clockRate, memoryClockRate, memoryBusWidth, integrated;
-  int canMapHostMemory, ECCEnabled, asyncEngineCount, pciBusID, pciDeviceID, pciDomainID, computeMode, concurrentManagedAccess;
+  int canMapHostMemory, ECCEnabled, asyncEngineCount, pciBusID, pciDeviceID, pciDomainID, computeMode, concurrentManagedAccess, clusterLaunch;
 };
 struct cudaFuncAttributes {
   size_t sharedSizeBytes, constSizeBytes, localSizeBytes;

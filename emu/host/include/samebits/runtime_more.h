@@ -15,6 +15,11 @@ struct cudaPointerAttributes {
   int device;
   void *devicePointer, *hostPointer;
 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive, cudaStreamCaptureStatusInvalidated };
+typedef struct CUgraph_st* cudaGraph_t;
+typedef struct CUgraphExec_st* cudaGraphExec_t;
+typedef struct CUgraphNode_st* cudaGraphNode_t;
 typedef void (*cudaHostFn_t)(void*);
 typedef void (*cudaStreamCallback_t)(cudaStream_t, cudaError_t, void*);
 #define cudaCpuDeviceId (-1)
@@ -30,8 +35,43 @@ typedef void (*cudaStreamCallback_t)(cudaStream_t, cudaError_t, void*);
 #define CUDA_VERSION 13000
 #define CUDART_CB
 
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeIgnore, cudaLaunchAttributeAccessPolicyWindow, cudaLaunchAttributeCooperative, cudaLaunchAttributeSynchronizationPolicy,
+  cudaLaunchAttributeClusterDimension, cudaLaunchAttributeClusterSchedulingPolicyPreference, cudaLaunchAttributeProgrammaticStreamSerialization,
+  cudaLaunchAttributeProgrammaticEvent, cudaLaunchAttributePriority, cudaLaunchAttributeMemSyncDomainMap, cudaLaunchAttributeMemSyncDomain,
+};
+enum cudaClusterSchedulingPolicy {
+  cudaClusterSchedulingPolicyDefault, cudaClusterSchedulingPolicySpread, cudaClusterSchedulingPolicyLoadBalancing,
+};
+union cudaLaunchAttributeValue {
+  char pad[64];
+  int cooperative, priority, programmaticStreamSerializationAllowed, syncPolicy, memSyncDomain;
+  struct { unsigned x, y, z; } clusterDim;
+  cudaClusterSchedulingPolicy clusterSchedulingPolicyPreference;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  cudaLaunchAttributeValue val;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+
 namespace samebits {
-void configure_cooperative(dim3 grid, dim3 block, size_t dynamic_bytes, const char* file, int line);
+template <class T>
+struct At {  // an argument that knows the line of the call, where a default argument cannot follow
+  T value;
+  const char* file;
+  int line;
+  At(T v, const char* f = __builtin_FILE(), int l = __builtin_LINE()) : value(v), file(f), line(l) {}
+};
+bool configure(const cudaLaunchConfig_t&, const char* file, int line);  // false: an attribute is not modelled, which is the last error
+int cluster_limit(const Kernel&);                          // blocks of a cluster
+cudaError_t most_clusters(int*, const Kernel*, const cudaLaunchConfig_t&);
 cudaError_t last_launch();
 int blocks_per_multiprocessor(const Kernel*, int threads, size_t dynamic_bytes);
 
@@ -71,11 +111,21 @@ cudaError_t cudaHostRegister(void*, size_t, unsigned flags);
 cudaError_t cudaHostUnregister(void*);
 cudaError_t cudaChooseDevice(int*, const cudaDeviceProp*);
 cudaError_t cudaDeviceGetLimit(size_t*, cudaLimit);
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device);
 
-inline cudaError_t cudaMemcpy2DAsync(void* d, size_t dp, const void* s, size_t sp, size_t w, size_t h, cudaMemcpyKind k, cudaStream_t = 0) {
-  return cudaMemcpy2D(d, dp, s, sp, w, h, k);
-}
-inline cudaError_t cudaMemset2DAsync(void* p, size_t pitch, int v, size_t w, size_t h, cudaStream_t = 0) { return cudaMemset2D(p, pitch, v, w, h); }
+cudaError_t cudaMemcpy2DAsync(void* d, size_t dp, const void* s, size_t sp, size_t w, size_t h, cudaMemcpyKind k, cudaStream_t = 0);
+cudaError_t cudaMemset2DAsync(void* p, size_t pitch, int v, size_t w, size_t h, cudaStream_t = 0);
+cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t, void* data);
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*);
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long flags = 0);
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* e, cudaGraph_t g, cudaGraphNode_t*, char*, size_t) { return cudaGraphInstantiate(e, g, 0ull); }
+inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* e, cudaGraph_t g, unsigned long long flags) { return cudaGraphInstantiate(e, g, flags); }
+inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t);
+cudaError_t cudaGraphDestroy(cudaGraph_t);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t);
 template <class T>
 inline cudaError_t cudaMallocPitch(T** p, size_t* pitch, size_t w, size_t h) { return cudaMallocPitch(reinterpret_cast<void**>(p), pitch, w, h); }
 template <class T>
@@ -96,7 +146,6 @@ inline cudaError_t cudaProfilerStop() { return cudaSuccess; }
 inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaSuccess; }
 inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
 inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned flags, int) { return cudaStreamCreateWithFlags(s, flags); }
-inline cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t f, void* data) { return f(data), cudaSuccess; }
 inline cudaError_t cudaStreamAddCallback(cudaStream_t s, cudaStreamCallback_t f, void* data, unsigned) { return f(s, cudaSuccess, data), cudaSuccess; }
 inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s = 0, unsigned = 0) { return cudaEventRecord(e, s); }
 
@@ -123,9 +172,26 @@ inline cudaError_t cudaLaunchKernel(void (*f)(P...), dim3 grid, dim3 block, void
   return ::samebits::last_launch();
 }
 template <class... P>
-inline cudaError_t cudaLaunchCooperativeKernel(void (*f)(P...), dim3 grid, dim3 block, void** args, size_t dynamic_bytes = 0, cudaStream_t = 0,
+inline cudaError_t cudaLaunchCooperativeKernel(void (*f)(P...), dim3 grid, dim3 block, void** args, size_t dynamic_bytes = 0, cudaStream_t stream = 0,
                                                SAMEBITS_SITE) {
-  ::samebits::configure_cooperative(grid, block, dynamic_bytes, file, line);
+  ::samebits::configure(grid, block, dynamic_bytes, stream, file, line);
+  ::samebits::extend(dim3(0), true);
+  ::samebits::call_with(f, args, typename ::samebits::MakeIndices<sizeof...(P)>::type());
+  ::samebits::launched();
+  return ::samebits::last_launch();
+}
+
+// The arguments are converted as in a call. All attributes but two change no result.
+template <class... P, class... A>
+inline cudaError_t cudaLaunchKernelEx(::samebits::At<const cudaLaunchConfig_t*> config, void (*f)(P...), A&&... args) {
+  if (!::samebits::configure(*config.value, config.file, config.line)) return cudaPeekAtLastError();
+  f(static_cast<A&&>(args)...);
+  ::samebits::launched();
+  return ::samebits::last_launch();
+}
+template <class... P>
+inline cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, void (*f)(P...), void** args, SAMEBITS_SITE) {
+  if (!::samebits::configure(*config, file, line)) return cudaPeekAtLastError();
   ::samebits::call_with(f, args, typename ::samebits::MakeIndices<sizeof...(P)>::type());
   ::samebits::launched();
   return ::samebits::last_launch();
@@ -148,6 +214,16 @@ inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, F* 
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0);
   *grid = blocks * multiprocessors;
   return code;
+}
+template <class F>
+inline cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, F* f, const cudaLaunchConfig_t* config) {
+  return ::samebits::most_clusters(clusters, ::samebits::kernel_of(reinterpret_cast<const void*>(f)), *config);
+}
+template <class F>
+inline cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, F* f, const cudaLaunchConfig_t*) {
+  const ::samebits::Kernel* kernel = ::samebits::kernel_of(reinterpret_cast<const void*>(f));
+  *size = kernel != nullptr ? ::samebits::cluster_limit(*kernel) : 0;
+  return kernel != nullptr ? cudaSuccess : cudaErrorInvalidDeviceFunction;
 }
 
 }  // namespace samebits_api

@@ -36,11 +36,15 @@ struct BlockView {
   unsigned dynamic_bytes;
   unsigned static_bytes;
   int barrier_result;
+  dim3 cluster_dim;   // in blocks
+  uint3 cluster_idx;  // of the block in its cluster
+  unsigned cluster_rank;
 };
 
 enum class Op : unsigned char {
   none, syncthreads, syncthreads_count, syncthreads_and, syncthreads_or,
   syncwarp, shuffle, ballot, all, any, match_any, match_all, activemask,
+  cluster_barrier, grid_barrier,
   reduce_add, reduce_min_s, reduce_min_u, reduce_max_s, reduce_max_u, reduce_and, reduce_or, reduce_xor,
 };
 
@@ -97,19 +101,20 @@ inline void* shared(Slot* slot) {
 inline void* dynamic_shared() { return self()->block->dynamic_shared; }
 
 void barrier(Thread*, Op, int predicate, const char* file, int line);
-void note_fence(bool device);           // tells the checks of a fence
-void grid_sync();                       // by one thread of a block, while the others wait
+void note_fence(bool device);           // tells the checks of a fence,
+void note_arrival(const void* barrier, bool last);  // of an arrival at a barrier that is a variable,
+void note_passed(const void* barrier);              // and of a thread that has waited for it
 bool cooperative();                     // whether the launch is
+void not_bit_accurate(const char* what);  // noted once for the run's output; a text that stays
+bool on_device();                       // whether device code runs
+enum Scope : unsigned { kCluster, kGrid };
+void arrive(Scope, bool aligned, const char* file, int line);  // at a barrier of several blocks; aligned: lanes of a warp together
+void wait(Scope, const char* file, int line);                  // for the barrier that the thread arrived at
 void yield(Thread*);                    // let the other threads of the block run
 [[noreturn]] void trap(const char* what);  // ends the launch with cudaErrorLaunchFailure
 [[noreturn]] void assert_failed(const char* expression, const char* file, int line, const char* function);
 
 }  // namespace samebits
-
-#define threadIdx (::samebits::thread_index())
-#define blockIdx (::samebits::block_index())
-#define blockDim (::samebits::block_dim())
-#define gridDim (::samebits::grid_dim())
 
 #define SAMEBITS_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 

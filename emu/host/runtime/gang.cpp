@@ -1,0 +1,133 @@
+#include "gang.h"
+
+#include <algorithm>
+
+#include "check.h"
+
+namespace samebits {
+
+Gang::Gang(Grid& grid) : grid_(grid) {
+  for (uint64_t i = 0; i < grid.gang_blocks(); ++i) workers_.push_back(take_worker());
+}
+
+Gang::~Gang() {
+  for (auto& worker : workers_) keep_worker(std::move(worker));
+}
+
+// after(context) is called when a gang has ended well.
+void Gang::run(void (*after)(void*), void* context) {
+  enter_fault_stack(true);
+  for (size_t i = 0; i < workers_.size(); ++i) workers_[i]->begin(grid_, *this, unsigned(i));
+  if (sigsetjmp(fault, 1) == 0) {
+    while (run_next()) after(context);
+  } else {  // from the handler of a fault in device code
+    active_worker()->record_fault();
+  }
+  for (auto& worker : workers_) worker->end();
+  active_worker() = nullptr;
+  Check::active = nullptr;
+  enter_fault_stack(false);
+}
+
+namespace {
+uint64_t preferred(uint64_t number, uint64_t gangs) {
+  uint64_t n = prefer.index;
+  if (prefer.first) return number == 0 ? n : number - (number <= n);
+  return number == gangs - 1 ? n : number + (number >= n);
+}
+}  // namespace
+
+bool Gang::run_next() {
+  if (grid_.stop.load(std::memory_order_relaxed)) return false;
+  uint64_t gangs = grid_.blocks / workers_.size(), number = grid_.next.fetch_add(1);
+  if (number >= gangs) return false;
+  if (grid_.order == Order::reverse) number = gangs - 1 - number;
+  if (grid_.order == Order::prefer && prefer.which == kBlocks && prefer.index < gangs) number = preferred(number, gangs);
+  if (grid_.order == Order::shuffle && (shuffle.mixed & kBlocks)) number = permute(number, gangs, grid_.seed);
+  random_ = mix(grid_.seed ^ ~number);
+  running_ = grid_.order == Order::reverse ? 0 : workers_.size() - 1;
+  for (size_t i = 0; i < workers_.size(); ++i) workers_[i]->begin_block(number * workers_.size() + i);
+  while (Worker* next = choose()) {
+    active_worker() = next;
+    if (Check::on != nullptr) Check::active = next;
+    if (!next->resume(&main_)) return false;
+    if (next->alive() == 0) ended(*next);
+    if (grid_.stop.load(std::memory_order_relaxed)) return false;
+  }
+  if (absent() < workers_.size()) stuck();
+  return !grid_.stop.load(std::memory_order_relaxed);
+}
+
+// The next block that can go on, in the order of the launch; nullptr without any.
+Worker* Gang::choose() {
+  size_t n = workers_.size(), count = 0;
+  if (grid_.order != Order::shuffle || !(shuffle.mixed & kBlocks)) {
+    for (size_t i = 0; i < n; ++i) {
+      running_ = grid_.order == Order::reverse ? (running_ + n - 1) % n : (running_ + 1) % n;
+      if (workers_[running_]->can_run()) return workers_[running_].get();
+    }
+    return nullptr;
+  }
+  for (auto& worker : workers_) count += worker->can_run();
+  if (count == 0) return nullptr;
+  random_ = mix(random_);
+  size_t skip = random_ % count;
+  for (running_ = 0; !workers_[running_]->can_run() || skip-- > 0;) ++running_;
+  return workers_[running_].get();
+}
+
+void Gang::suspend(Worker& worker) { switch_stack(worker.resume_at(), main_); }
+
+// Its shared memory is gone; whoever still waits for its threads waits for nobody.
+void Gang::ended(Worker& worker) {
+  if (Check::active != nullptr) Check::on->end_block(worker);
+  if (!several()) return;
+  worker.poison_shared();
+  meet(kCluster, worker);
+}
+
+unsigned Gang::absent() const {
+  return unsigned(std::count_if(workers_.begin(), workers_.end(), [](auto& worker) { return worker->alive() == 0; }));
+}
+
+// None can go on: the failure is told of a block that waits at a barrier of its own, if there is one.
+void Gang::stuck() {
+  auto waits = [](auto& worker) { return worker->alive() != 0 && worker->waits_within(); };
+  auto found = std::find_if(workers_.begin(), workers_.end(), waits);
+  if (found == workers_.end()) found = std::find_if(workers_.begin(), workers_.end(), [](auto& worker) { return worker->alive() != 0; });
+  (*found)->record_deadlock();
+}
+
+std::pair<size_t, size_t> Gang::members(Scope scope, const Worker& worker) const {
+  if (scope == kGrid) return {0, workers_.size()};
+  size_t first = worker.position() - worker.cluster_rank;
+  return {first, first + grid_.cluster_blocks};
+}
+
+// A block that has returned is missed by no cluster (PTX, barrier.cluster.wait), but by a grid's barrier, which counts blocks.
+void Gang::meet(Scope scope, const Worker& worker) {
+  auto [first, last] = members(scope, worker);
+  bool any = false;
+  for (size_t i = first; i < last; ++i) {
+    if (!workers_[i]->all_came(scope) || (scope == kGrid && workers_[i]->alive() == 0)) return;
+    any = any || workers_[i]->alive() != 0;
+  }
+  if (!any) return;
+  if (Check::active != nullptr && scope == kGrid) Check::on->grid_barrier();
+  for (size_t i = first; i < last; ++i) {
+    workers_[i]->release_across(scope);
+    if (Check::active != nullptr && scope == kGrid) Check::on->new_sequence(*workers_[i]);
+  }
+}
+
+Worker& Gang::peer(const Worker& worker, unsigned rank) const { return *workers_[members(kCluster, worker).first + rank]; }
+
+Worker* Gang::owner(const Worker& worker, uintptr_t address) const {
+  auto [first, last] = members(kCluster, worker);
+  for (size_t i = first; i < last; ++i) {
+    if (address - reinterpret_cast<uintptr_t>(workers_[i]->window()) < workers_[i]->window_bytes()) return workers_[i].get();
+  }
+  return nullptr;
+}
+
+}  // namespace samebits

@@ -1,0 +1,45 @@
+// Kernels whose result depends on one order: it is right in forward order. The argument says which one runs.
+#include <cstdio>
+#include <cuda_runtime.h>
+
+__global__ void later_warp_reads(int* out) {
+  __shared__ int s;
+  if (threadIdx.x == 0) s = 0;
+  __syncthreads();
+  if (threadIdx.x == 37) s = 5;
+  if (threadIdx.x == 100) *out = s;
+}
+__global__ void later_lane_reads(int* out) {
+  __shared__ int s;
+  s = 0;
+  __syncthreads();
+  if (threadIdx.x == 3) s = 5;
+  if (threadIdx.x == 9) *out = s;
+}
+__global__ void later_block_reads(int* out) {
+  if (blockIdx.x == 1) atomicExch(out + 1, 5);
+  if (blockIdx.x == 3) *out = atomicAdd(out + 1, 0);
+}
+// Wrong only where lane 20 comes before lane 9 in warp 1 and after it in warp 0.
+__global__ void both_ways(int* out) {
+  __shared__ int s[2], seen[2];
+  if (threadIdx.x < 2) s[threadIdx.x] = 0;
+  __syncthreads();
+  if (threadIdx.x % 32 == 9) s[threadIdx.x / 32] = 1;
+  if (threadIdx.x % 32 == 20) seen[threadIdx.x / 32] = s[threadIdx.x / 32];
+  __syncthreads();
+  if (threadIdx.x == 0) *out = seen[0] == 1 && seen[1] == 0 ? 0 : 5;
+}
+int main(int argc, char** argv) {
+  int *d, h = 0, which = argc > 1 ? argv[1][0] : 0;
+  cudaMalloc(&d, 8);
+  cudaMemset(d, 0, 8);
+  if (which == 'w') later_warp_reads<<<1, 128>>>(d);
+  if (which == 'l') later_lane_reads<<<1, 32>>>(d);
+  if (which == 'b') later_block_reads<<<4, 32>>>(d);
+  if (which == 's') both_ways<<<1, 64>>>(d);
+  cudaMemcpy(&h, d, 4, cudaMemcpyDeviceToHost);
+  cudaFree(d);
+  printf("%d\n", h);
+  return which != 'f' && h != 5;
+}
