@@ -24,6 +24,7 @@ SPEC = Kernel(
     dtypes={"T": INDEX},
     constants={"SB_T": "T"},
     checks=(_memory,),
+    cpu=True,
     work=lambda call: min(call.axes["n_a"], call.axes["n_b"]) // 64 + 20,
 )
 

@@ -86,7 +86,7 @@ class Kernel:
     ``derived`` axes are functions of what the arguments have bound; ``sizes`` gives the axes that no argument of a call has bound (those of
     a workspace that is to be allocated). ``constants`` maps a macro of the CUDA source to the axis or dtype symbol whose value it takes.
     ``checks`` look at shapes alone, ``values`` read arrays (``checked=True``). ``spills``: the reason why registers of some specialisation
-    may spill; without one the compile check fails where they do.
+    may spill; without one the compile check fails where they do. ``cpu``: a kernel of the CPU, whose source is C++ and which no GPU runs.
     """
 
     stem: str
@@ -99,6 +99,7 @@ class Kernel:
     checks: tuple[Callable[[Call], None], ...] = ()
     values: tuple[Callable[[Call], None], ...] = ()
     spills: str = ""
+    cpu: bool = False
     work: Callable[[Call], int] = lambda call: 0  # arithmetic steps, by which slow legs choose their cases
 
     @property

@@ -91,7 +91,7 @@ class Sim:
 
 
 class Host:
-    """``kernels_cu/<stem>.cu`` built by g++ or clang++, run by the emulator of ``emu/host``, threads in one of its orders."""
+    """The kernel's source built by g++ or clang++, run by the emulator of ``emu/host``, threads in one of its orders."""
 
     def __init__(self, order: str = "forward") -> None:
         self.order = order
@@ -150,7 +150,7 @@ class Gpu:
         return device.missing() or (None if build.find_nvcc() else "no nvcc")
 
     def declines(self, call: Call) -> str | None:
-        return None
+        return "a kernel of the CPU" if call.kernel.cpu else None
 
     def run(self, call: Call, regions: Mapping[str, Region]) -> None:
         library = build.load(build.gpu_library(call.kernel, call.constants(), device.current().arch))

@@ -131,7 +131,7 @@ def prebuild(jobs: Iterable[tuple[str, cases.Case]], others: Sequence[legs.Leg],
         kernel = cases.kernel(stem)
         constants = kernel.constants_of(case.dtypes, case.shape)
         for leg in others:
-            if leg.name in makers:
+            if leg.name in makers and not (kernel.cpu and leg.name == "gpu"):
                 wanted[leg.name, stem, tuple(sorted(constants.items()))] = (makers[leg.name], kernel, constants)
     bar = progress.add_task("building", total=len(wanted))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -70,18 +70,19 @@ def build_text(
     if sys.platform == "darwin":
         options = [f"-Wl,-rpath,@loader_path,-rpath,{runtime.parent}"]
     else:
-        options += ["-Wl,-z,defs", *([] if program else [f"-Wl,--version-script={RUNTIME_DIR / 'exports.map'}"])]
+        # A source without a launch needs nothing of the runtime, and has its functions all the same.
+        options += ["-Wl,--no-as-needed", "-Wl,-z,defs", *([] if program else [f"-Wl,--version-script={RUNTIME_DIR / 'exports.map'}"])]
     if check and "clang" not in version(compiler):  # clang++ calls the hooks of these by itself
         options += [f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset")]
     compile_it = [compiler, *flags(compiler, check), *extra, "-x", "c++-cpp-output", "-"]
     if not check:
-        link([*compile_it, "-x", "none", str(runtime), *options], out, text.encode(), program)
+        link([*compile_it, "-x", "none", *options, str(runtime)], out, text.encode(), program)
         return
     # In two steps: linked with that flag, a sanitizer's own library would come.
     with tempfile.TemporaryDirectory(prefix="samebits-") as scratch:
         item = str(Path(scratch) / "checked.o")
         run([*compile_it, "-c", "-o", item], text.encode())
-        link([compiler, *extra, item, str(runtime), *options], out, program=program)
+        link([compiler, *extra, item, *options, str(runtime)], out, program=program)
 
 
 def to_cpp(
