@@ -49,7 +49,9 @@ class Tensor:
 
     ``dtype`` is a dtype name or a symbol of ``Kernel.dtypes``. ``align``: bytes that the base address and every free stride must be
     a multiple of, because the kernel reads vectors of that size. ``role``: "in", "out" (allocated when absent), "inout", or "work"
-    (allocated as zeros when absent; what it holds after a run is nobody's business and is not compared).
+    (allocated when absent; what it holds after a run is nobody's business and is not compared). ``zeroed``: a "work" that a kernel finds
+    as zeros and leaves as zeros. ``where`` its memory is when a GPU runs the kernel: "device", "host" (the call itself reads or writes it,
+    and does not wait for the device), or "any" of the two.
     """
 
     axes: str
@@ -58,6 +60,8 @@ class Tensor:
     role: str = "in"
     optional: bool = False
     align: int = 1
+    zeroed: bool = False
+    where: str = "device"
 
     @property
     def free(self) -> tuple[str, ...]:
@@ -86,7 +90,7 @@ class Kernel:
     ``derived`` axes are functions of what the arguments have bound; ``sizes`` gives the axes that no argument of a call has bound (those of
     a workspace that is to be allocated). ``constants`` maps a macro of the CUDA source to the axis or dtype symbol whose value it takes.
     ``checks`` look at shapes alone, ``values`` read arrays (``checked=True``). ``spills``: the reason why registers of some specialisation
-    may spill; without one the compile check fails where they do. ``cpu``: a kernel of the CPU, whose source is C++ and which no GPU runs.
+    may spill; without one the compile check fails where they do.
     """
 
     stem: str
@@ -99,7 +103,6 @@ class Kernel:
     checks: tuple[Callable[[Call], None], ...] = ()
     values: tuple[Callable[[Call], None], ...] = ()
     spills: str = ""
-    cpu: bool = False
     work: Callable[[Call], int] = lambda call: 0  # arithmetic steps, by which slow legs choose their cases
 
     @property
@@ -109,6 +112,17 @@ class Kernel:
     @property
     def outputs(self) -> list[str]:
         return [name for name, tensor in self.tensors.items() if tensor.role in ("out", "inout")]
+
+    @property
+    def workspaces(self) -> list[str]:
+        """Arguments that callers may leave to whoever runs the kernel: "work", and outputs with an axis that ``sizes`` gives."""
+        found = {name: tensor for name, tensor in self.tensors.items() if tensor.role in ("out", "work")}
+        return [name for name, tensor in found.items() if tensor.role == "work" or set(tensor.names) & set(self.sizes)]
+
+    @property
+    def cpu(self) -> bool:
+        """Whether this is a kernel of the CPU, whose source is C++ and which no GPU runs: all its memory is the host's."""
+        return all(tensor.where == "host" for tensor in self.tensors.values())
 
     @property
     def struct_name(self) -> str:
@@ -192,7 +206,7 @@ class Call:
         for name, tensor in kernel.tensors.items():
             if tensor.role in ("out", "work") and self.arrays[name] is None and not tensor.optional:
                 shape = [self.size(axis) for axis in tensor.names]
-                make = np.zeros if tensor.role == "work" else np.empty
+                make = np.zeros if tensor.zeroed else np.empty
                 self.arrays[name] = make(shape, DTYPES[self.dtype_of(tensor)][0])
 
     def error(self, kind: type[Exception], argument: str, text: str) -> Exception:
