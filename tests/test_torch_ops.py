@@ -11,7 +11,7 @@ import pytest
 
 from pyref import decode_spec
 from pyref.spec import Tensor
-from tests.torch_help import Operators, call_of, operator, some, tensors, torch
+from tests.torch_help import PAGE, D, G, H, Operators, call_of, layer, operator, some, step, tensors, torch
 from tools import cases, legs, verify
 
 from kernels_cu import torch_call, torch_ops  # isort: skip  (after torch, which may be absent)
@@ -69,31 +69,6 @@ def test_torch_checks_the_operators() -> None:
             checks.remove("test_schema")  # it compares tensors by a function that torch lacks for fp8
         results = torch.library.opcheck(operator(stem).default, given, named, test_utils=checks)
         assert set(results.values()) == {"SUCCESS"}, (stem, results)
-
-
-# --- a layer of a model: rows of a fused qkv are stored, then attended to --------------------------------------------------------------
-
-H, G, D, PAGE = 4, 2, 32, 16
-
-
-def layer(qkv: Any, k_cache: Any, v_cache: Any, slots: Any, tables: Any, lens: Any) -> Any:
-    """Attention of a decode step over caches [pages, page, g, d]; the query and the new K and V are views of qkv."""
-    q, k, v = qkv[:, :H], qkv[:, H : H + G], qkv[:, H + G :]
-    torch.ops.samebits.reshape_and_cache_flash(k, v, k_cache, v_cache, slots)
-    out = torch.empty_like(q)
-    torch.ops.samebits.paged_decode(out, q, *torch_ops.cache_views("NHD", k_cache, v_cache), tables, lens, D**-0.5)
-    return out
-
-
-def step() -> dict[str, Any]:
-    """Arguments of ``layer``: three sequences, the last of which has its first token."""
-    torch.manual_seed(1)
-    kv = torch.randn(6, 2, PAGE, G, D).half()  # K and V of a page side by side: views that interleave
-    return {
-        "qkv": torch.randn(3, H + 2 * G, D).half(), "k_cache": kv[:, 0], "v_cache": kv[:, 1],
-        "slots": torch.tensor([PAGE + 4, 2 * PAGE + 1, 5 * PAGE]), "lens": torch.tensor([5, 2, 1], dtype=torch.int32),
-        "tables": torch.tensor([[1, -1], [2, -1], [5, -1]], dtype=torch.int32),
-    }  # fmt: skip
 
 
 def test_compile_takes_the_whole_layer_and_keeps_its_bytes() -> None:

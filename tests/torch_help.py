@@ -59,3 +59,29 @@ def some(stem: str, count: int) -> list[cases.Case]:
     """That many cases of a kernel, spread over its list."""
     every = cases.cases(stem)
     return every[:: -(-len(every) // count)]
+
+
+# --- a layer of a model: rows of a fused qkv are stored, then attended to --------------------------------------------------------------
+
+H, G, D, PAGE = 4, 2, 32, 16
+
+
+def layer(qkv: Any, k_cache: Any, v_cache: Any, slots: Any, tables: Any, lens: Any) -> Any:
+    """Attention of a decode step over caches [pages, page, g, d]; the query and the new K and V are views of qkv."""
+    q, k, v = qkv[:, :H], qkv[:, H : H + G], qkv[:, H + G :]
+    torch.ops.samebits.reshape_and_cache_flash(k, v, k_cache, v_cache, slots)
+    out = torch.empty_like(q)
+    torch.ops.samebits.paged_decode(out, q, *torch_ops.cache_views("NHD", k_cache, v_cache), tables, lens, D**-0.5)
+    return out
+
+
+def step(device: str = "cpu") -> dict[str, Any]:
+    """Arguments of ``layer``: three sequences, the last of which has its first token. K and V of a page lie side by side."""
+    torch.manual_seed(1)
+    kv = torch.randn(6, 2, PAGE, G, D).half().to(device)
+    return {
+        "qkv": torch.randn(3, H + 2 * G, D).half().to(device), "k_cache": kv[:, 0], "v_cache": kv[:, 1],
+        "slots": torch.tensor([PAGE + 4, 2 * PAGE + 1, 5 * PAGE], device=device),
+        "tables": torch.tensor([[1, -1], [2, -1], [5, -1]], dtype=torch.int32, device=device),
+        "lens": torch.tensor([5, 2, 1], dtype=torch.int32, device=device),
+    }  # fmt: skip

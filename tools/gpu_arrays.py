@@ -10,6 +10,7 @@ from kernels_cu.torch_arrays import describe
 from pyref.spec import Call, Kernel
 from tools import device
 
+
 def bind(kernel: Kernel, **arguments: Any) -> Call:
     """A Call over CUDA tensors: every check of SPEC that needs no values. All outputs and workspaces must be given."""
     return kernel.bind({name: describe(value) if hasattr(value, "data_ptr") else value for name, value in arguments.items()})
