@@ -72,10 +72,15 @@ class _Prepared:
             text = f"CUDA error {code}" if index is not None else self.library.samebits_last_error().decode()
             raise RuntimeError(f"{self.stem}: {text}")
 
-    def _start(self, addresses: Sequence[int], stream: int | None) -> int:
+    def filled(self, addresses: Sequence[int]) -> array.array:
+        """The parameter struct of a call; workspaces that the call leaves out are null."""
         params = self.params[:]
         for word, address in zip(self.words, addresses, strict=True):
             params[word] = address
+        return params
+
+    def _start(self, addresses: Sequence[int], stream: int | None) -> int:
+        params = self.filled(addresses)
         held = []  # until the kernel is on the stream: what torch's allocator then gives away is used after it
         for workspace in self.workspaces:
             held.append(workspace.make(workspace.size, dtype=torch.uint8, device=self.device))
@@ -97,6 +102,13 @@ class Operator:
     def __call__(self, *given: Any, checked: bool | None = None, **named: Any) -> None:
         """Runs the kernel. Raises TypeError or ValueError for wrong arguments before anything is written; BuildError; RuntimeError with
         the error of a launch. ``checked``: values are looked at too; None: on a CPU alone."""
+        prepared, addresses = self.prepare(given, named)
+        if checked or (checked is None and prepared.device.index is None):
+            self._check_values(self._by_name(given, named))
+        prepared.run(addresses)
+
+    def prepare(self, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[_Prepared, list[int]]:
+        """What the signature of a call shares, made where it is new, and the addresses of the call's tensors; all but values is checked."""
         key: list[Any] = [*named]
         addresses = []
         for value in (*given, *named.values()):
@@ -112,16 +124,14 @@ class Operator:
         signature = tuple(key)
         prepared = self._seen.get(signature)
         if prepared is None:
-            prepared = self._prepare(self._by_name(given, named))
+            prepared = self._make(self._by_name(given, named))
             if len(self._seen) >= _SIGNATURES:
                 self._seen.clear()
             self._seen[signature] = prepared
         if touching := prepared.touching(addresses):
             self._bind(self._by_name(given, named))
             prepared.allowed.update(touching)
-        if checked or (checked is None and prepared.device.index is None):
-            self._check_values(self._by_name(given, named))
-        prepared.run(addresses)
+        return prepared, addresses
 
     def _by_name(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         return {**dict(zip(self._required, given, strict=True)), **named}
@@ -166,7 +176,7 @@ class Operator:
             self._libraries[key] = build.load(made)
         return self._libraries[key]
 
-    def _prepare(self, arguments: Mapping[str, Any]) -> _Prepared:
+    def _make(self, arguments: Mapping[str, Any]) -> _Prepared:
         tensors = _tensors(arguments)
         device = self._device(tensors)
         call = self._bind(arguments)
