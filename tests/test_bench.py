@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tools import bench, bench_cpu, bench_plot
+from tools import bench, bench_cpu, bench_plot, cases, device
+from tools.__main__ import main
 from tools.bench_inputs import CELLS
 
 ROW = {"spread": 0.1, "share": 0.9}
@@ -71,3 +72,22 @@ def test_a_table_has_every_row() -> None:
     for row in rows:
         assert f"| `{row['kernel']}` | {row['cell']} | {row['us']:,} |" in text
         assert all(us > 0 for us in row["peers"].values())
+
+
+def test_kernels_are_named_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device, "missing", lambda: "no GPU in this test")
+    monkeypatch.setattr(bench_cpu, "TOKENS", (64,))
+    monkeypatch.setattr(cases, "ROOT", tmp_path)
+    monkeypatch.setattr(cases, "cases", lambda stem: cases.module(stem).CASES[:2])
+    assert main(["bench", "compare_key"]) == 0
+    out = capsys.readouterr().out
+    assert "no GPU is timed: no GPU in this test" in out
+    assert "| `compare_key` | 64 tokens |" in out
+    assert "2 cases on host" in out
+    assert not list(tmp_path.iterdir()), "results of some kernels were written as if they were of all"
+    assert main(["bench", "compare_key", "--json", str(tmp_path / "some.json")]) == 0
+    assert {row["kernel"] for row in json.loads((tmp_path / "some.json").read_text())["rows"]} == {"compare_key"}
+    assert main(["bench", "compare_kex"]) == 2
+    assert "no kernel 'compare_kex'" in capsys.readouterr().err

@@ -20,43 +20,68 @@ from typing import Any
 from rich.console import Console
 
 from kernels_cu import build
-from tools import bench_copies, bench_cpu, bench_inputs, bench_plot, cases, device, peers, timing
+from tools import bench_copies, bench_cpu, bench_inputs, bench_plot, cases, device, peers, timing, verify
 
 ATTENTION = ("paged_decode", "paged_attention_v1", "paged_attention_v2")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
+    parser.add_argument("stem", nargs="*", help="kernels (default: all; of some the results are printed, and written where --json says)")
     parser.add_argument("--json", type=Path, help="where to write the results (default: results/<machine>-<date>.json)")
     parser.add_argument("--render", type=Path, metavar="FILE", help="print the tables of a result file, and do nothing else")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a result file beside it (.svg), and do nothing else")
 
 
-def gpu_rows(console: Console, read_gbs: float, copy_gbs: float) -> Iterator[dict[str, Any]]:
-    """Rows of all cells on the GPU in use."""
+def attention_rows(stems: Sequence[str], read_gbs: float) -> Iterator[dict[str, Any]]:
+    """Rows of decode attention over all cells on the GPU in use; peers stand in those of paged_decode."""
     import torch
 
-    for cell in bench_inputs.CELLS:
+    for cell in bench_inputs.CELLS if stems else ():
         inputs = bench_inputs.sets(cell)
-        others: dict[str, float | str] = {}
-        for name, make in peers.available().items():
-            try:
-                others[name] = round(timing.graph_time([make(one) for one in inputs]).us, 1)
-            except (RuntimeError, TypeError, ValueError) as error:  # a peer that cannot run this cell is said to, and not timed
-                others[name] = f"not run: {str(error).splitlines()[0][:80]}"
-        for stem in ATTENTION:
+        for stem in stems:
             if stem == "paged_attention_v1" and cell.t > 32768:
                 continue  # its logits would not fit into shared memory
             spent = timing.graph_time(bench_inputs.checked_calls(stem, inputs))
             gbs = cell.bytes / spent.us * 1e-3
             row = {"kernel": stem, "cell": cell.name, "dtype": cell.dtype, "us": round(spent.us, 1), "spread": round(spent.spread, 1)}
-            yield {**row, "gbs": round(gbs), "share": round(gbs / read_gbs, 3), "peers": others if stem == "paged_decode" else {}}
+            others = peer_times(inputs) if stem == "paged_decode" else {}
+            yield {**row, "gbs": round(gbs), "share": round(gbs / read_gbs, 3), "peers": others}
         del inputs
         torch.cuda.empty_cache()
-        console.print(f"{cell.name} done", markup=False)
-    for row in bench_copies.rows(copy_gbs):
-        yield row
-        console.print(f"{row['kernel']} {row['cell']} done", markup=False)
+
+
+def peer_times(inputs: Sequence[bench_inputs.Inputs]) -> dict[str, float | str]:
+    """Microseconds of every peer that is importable; of one that cannot run the cell, why."""
+    found: dict[str, float | str] = {}
+    for name, make in peers.available().items():
+        try:
+            found[name] = round(timing.graph_time([make(one) for one in inputs]).us, 1)
+        except (RuntimeError, TypeError, ValueError) as error:
+            found[name] = f"not run: {str(error).splitlines()[0][:80]}"
+    return found
+
+
+def gpu_rows(stems: Sequence[str], read_gbs: float, copy_gbs: float) -> Iterator[dict[str, Any]]:
+    """Rows of these kernels, on the GPU in use or on the CPU that they are of."""
+    yield from attention_rows([stem for stem in ATTENTION if stem in stems], read_gbs)
+    yield from bench_copies.rows(stems, copy_gbs)
+    yield from key_rows(stems)
+    if "paged_decode" in stems:
+        yield from bench_cpu.call_rows("cuda")
+
+
+def cpu_rows(stems: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Rows of these kernels where there is no GPU."""
+    yield from bench_cpu.leg_rows(stems)
+    yield from key_rows(stems)
+    if "paged_decode" in stems:
+        yield from bench_cpu.call_rows("cpu")
+
+
+def key_rows(stems: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """compare_key's rows."""
+    yield from map(bench_cpu.keys, bench_cpu.TOKENS if "compare_key" in stems else ())
 
 
 def versions() -> dict[str, str | None]:
@@ -74,8 +99,7 @@ def _attention(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Attention by cell, every kernel and peer in its column."""
     by_cell: dict[str, dict[str, Any]] = {}
     for row in rows:
-        if row["kernel"] in ATTENTION:
-            by_cell.setdefault(row["cell"], {})[row["kernel"]] = row
+        by_cell.setdefault(row["cell"], {})[row["kernel"]] = row
     if not by_cell:
         return
     names = list(dict.fromkeys(name for kernels in by_cell.values() for name in kernels["paged_decode"]["peers"]))
@@ -90,24 +114,26 @@ def _attention(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _others(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Every other kernel, a row a cell."""
-    found = [row for row in rows if row["kernel"] not in ATTENTION]
-    if not found:
+    """A row a kernel and cell."""
+    if not rows:
         return
     yield ""
     yield "| kernel | cell | us | GB/s | share | peer |"
     yield "|---|---|---|---|---|---|"
-    for row in found:
+    for row in rows:
         gbs, share = "-" if row["gbs"] is None else f"{row['gbs']:,}", "-" if row["share"] is None else f"{row['share']:.0%}"
         peers = ", ".join(f"{name} {us:,}" for name, us in row["peers"].items()) or "-"
         yield f"| `{row['kernel']}` | {row['cell']} | {row['us']:,} | {gbs} | {share} | {peers} |"
 
 
 def render(data: Mapping[str, Any]) -> str:
-    """A result file as Markdown tables."""
+    """A result file as Markdown tables: decode attention by cell, then everything else."""
     known = data["read_gbs"] is not None
     rates = f", reading {data['read_gbs']:,.0f} GB/s, copying {data['copy_gbs']:,.0f} GB/s" if known else ""
-    lines = [f"{data['machine']}, {data['date']}{rates}; microseconds.", "", *_attention(data["rows"]), *_others(data["rows"])]
+    cells = {row["cell"] for row in data["rows"] if row["kernel"] == "paged_decode" and row["gbs"] is not None}
+    attention = [row for row in data["rows"] if row["kernel"] in ATTENTION and row["cell"] in cells]
+    others = [row for row in data["rows"] if row not in attention]
+    lines = [f"{data['machine']}, {data['date']}{rates}; microseconds.", "", *_attention(attention), *_others(others)]
     return "\n".join(lines) + "\n"
 
 
@@ -120,29 +146,35 @@ def run(args: argparse.Namespace) -> int:
     if args.plot:
         print(bench_plot.draw(args.plot))
         return 0
+    stems = verify.kernels(args.stem)
     reason = device.missing()
     start = time.perf_counter()
+    rates: dict[str, float | None] = dict.fromkeys(("copy_gbs", "read_gbs", "fma_gflops"))
     if reason:
         console.print(f"no GPU is timed: {reason}; timing the CPU legs", markup=False)
-        rates: dict[str, Any] = {"copy_gbs": None, "read_gbs": None, "fma_gflops": None}
-        rows = [*bench_cpu.leg_rows(), *map(bench_cpu.keys, bench_cpu.TOKENS), *bench_cpu.call_rows("cpu")]
-        data = {"machine": platform.processor() or platform.machine(), **rates, "rows": rows}
+        machine, found = platform.processor() or platform.machine(), cpu_rows(stems)
     else:
-        read_gbs, copy_gbs, fma_gflops = timing.read_rate(), timing.copy_rate(), timing.fma_rate()
-        rates = {"copy_gbs": round(copy_gbs), "read_gbs": round(read_gbs), "fma_gflops": round(fma_gflops)}
-        rows = [*gpu_rows(console, read_gbs, copy_gbs), *map(bench_cpu.keys, bench_cpu.TOKENS), *bench_cpu.call_rows("cuda")]
-        data = {"machine": device.current().name, **rates, "rows": rows}
+        read_gbs, copy_gbs = timing.read_rate(), timing.copy_rate()
+        rates = {"copy_gbs": round(copy_gbs), "read_gbs": round(read_gbs), "fma_gflops": round(timing.fma_rate())}
+        machine, found = device.current().name, gpu_rows(stems, read_gbs, copy_gbs)
+    rows = []
+    for row in found:
+        rows.append(row)
+        console.print(f"{row['kernel']}, {row['cell']}: {row['us']:,} us", markup=False)
     today = datetime.date.today().isoformat()
-    data = {"machine": data.pop("machine"), "date": today, "versions": versions(), **data}
-    name = re.sub("[^a-z0-9]+", "-", data["machine"].lower()).strip("-")
+    data = {"machine": machine, "date": today, "versions": versions(), **rates, "rows": rows}
+    console.print(render(data), markup=False, soft_wrap=True)
+    console.print(f"{len(rows)} rows in {time.perf_counter() - start:.0f} s", markup=False)
+    if not args.json and args.stem:
+        return 0
+    name = re.sub("[^a-z0-9]+", "-", machine.lower()).strip("-")
     path = args.json or cases.ROOT / "results" / f"{name}-{today}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data, indent=1) + "\n")
-    console.print(render(data), markup=False, soft_wrap=True)
+    console.print(str(path), markup=False)
     if not reason:
         try:
-            console.print(f"{bench_plot.draw(path)}: drawn", markup=False)
+            console.print(str(bench_plot.draw(path)), markup=False)
         except ValueError as error:
             console.print(f"not drawn: {error}", markup=False)
-    console.print(f"{path}: {len(data['rows'])} rows in {time.perf_counter() - start:.0f} s", markup=False)
     return 0

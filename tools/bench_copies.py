@@ -6,7 +6,7 @@ anything is timed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -254,12 +254,12 @@ def compare(cell: Cell, work: Work) -> None:
                 raise ValueError(f"{cell.kernel} {cell.name}: {output}: {wrong} of {got.numel()} bytes are not those of {name}")
 
 
-def rows(copy_gbs: float, only: str = "") -> Iterator[dict[str, Any]]:
-    """A row of results for every cell whose kernel's name contains ``only``; inputs are rotated so that caches do not serve them."""
+def rows(stems: Sequence[str], copy_gbs: float) -> Iterator[dict[str, Any]]:
+    """A row of results for every cell of these kernels; inputs are rotated so that caches do not serve them."""
     import torch
 
     for cell in cells():
-        if only not in cell.kernel:
+        if cell.kernel not in stems:
             continue
         torch.manual_seed(1)
         first = cell.make()

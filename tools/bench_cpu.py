@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,9 +61,9 @@ def keys(n: int) -> dict[str, Any]:
     return row("compare_key", f"{n:,} tokens", "i32", ours, moved=2 * a.nbytes, share=round(theirs.us / ours.us, 3), memcmp=theirs)
 
 
-def leg_rows() -> Iterator[dict[str, Any]]:
+def leg_rows(stems: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Seconds of every case summed for each CPU leg: what a laptop can compare its own runs with."""
-    for stem in cases.stems():
+    for stem in stems:
         for leg in (legs.leg("ref"), legs.leg("sim"), legs.leg("host")):
             if leg.missing():
                 continue
