@@ -26,15 +26,6 @@ _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
 @dataclass(frozen=True)
-class _Workspace:
-    """Workspaces in one allocation: the function of torch that makes it, its bytes, and of each the word of the struct and its offset."""
-
-    make: Callable[..., torch.Tensor]
-    size: int
-    places: Sequence[tuple[int, int]]
-
-
-@dataclass(frozen=True)
 class _Prepared:
     """What the calls of one signature share. Tensors are counted in the order in which the call gives them."""
 
@@ -44,7 +35,8 @@ class _Prepared:
     device: torch.device
     params: array.array  # the parameter struct in words of 8 bytes, without addresses
     words: Sequence[int]  # of each tensor's address
-    workspaces: Sequence[_Workspace]
+    spaces: Sequence[tuple[int, int]]  # of each workspace that the calls leave out: word, and offset in one allocation of all
+    space: int  # bytes of that
     near: Sequence[tuple[int, int, int, int]]  # (i, j, low, high): i, which is written, touches j where low < address j - address i < high
     allowed: set[tuple[int, int, int]] = field(default_factory=set)  # (i, j, address j - address i) of tensors that touch and may
 
@@ -81,11 +73,10 @@ class _Prepared:
 
     def _start(self, addresses: Sequence[int], stream: int | None) -> int:
         params = self.filled(addresses)
-        held = []  # until the kernel is on the stream: what torch's allocator then gives away is used after it
-        for workspace in self.workspaces:
-            held.append(workspace.make(workspace.size, dtype=torch.uint8, device=self.device))
-            begin = held[-1].data_ptr()
-            for word, offset in workspace.places:
+        if self.space:  # held until the kernel is on the stream: what torch's allocator then gives away is used after it
+            held = torch.zeros(self.space, dtype=torch.uint8, device=self.device)
+            begin = held.data_ptr()
+            for word, offset in self.spaces:
                 params[word] = begin + offset
         return self.entry(params.buffer_info()[0], stream)
 
@@ -184,6 +175,12 @@ class Operator:
         names = list(tensors)
         struct = self._kernel.struct()
         word = {name: getattr(struct, name).offset // 8 for name in self._kernel.tensors}
+        spaces, space = [], 0
+        for name in self._kernel.workspaces:
+            made = call.arrays[name]
+            if name not in tensors and made is not None:
+                spaces.append((word[name], space))
+                space += -(-made.nbytes // _ALIGN) * _ALIGN
         return _Prepared(
             self._kernel.stem,
             library,
@@ -191,18 +188,10 @@ class Operator:
             device,
             array.array("Q", bytes(call.params(lambda _: 0))),
             [word[name] for name in names],
-            [made for zeroed in (False, True) if (made := self._workspace(call, names, word, zeroed)).size],
+            spaces,
+            space,
             list(self._near(call, names)),
         )
-
-    def _workspace(self, call: Call, given: Sequence[str], word: Mapping[str, int], zeroed: bool) -> _Workspace:
-        size, places = 0, []
-        for name in self._kernel.workspaces:
-            made = call.arrays[name]
-            if name not in given and made is not None and self._kernel.tensors[name].zeroed == zeroed:
-                places.append((word[name], size))
-                size += -(-made.nbytes // _ALIGN) * _ALIGN
-        return _Workspace(torch.zeros if zeroed else torch.empty, size, places)
 
     def _near(self, call: Call, names: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
         """Pairs of tensors of which the first is written, as ``_Prepared.near`` has them."""

@@ -32,7 +32,7 @@ SPEC = Kernel(
         "part_a": Tensor("n h states | d", "f32", "workspace: unnormalised outputs of stored states", role="work"),
         "part_l": Tensor("n h states", "f32", "workspace: their sums", role="work"),
         "part_m": Tensor("n h states", "f32", "workspace: their maxima", role="work"),
-        "done": Tensor("n h", "i32", "workspace: blocks that have finished; zero before and after every launch", role="work", zeroed=True),
+        "done": Tensor("n h", "i32", "workspace: blocks that have finished; zero before and after every launch", role="work"),
         "scale": Scalar("f32", "factor of the logits"),
         "scale2": Scalar("f32", "RN(RN32(scale) * log2 e)", default=lambda call: c.scale2(call["scale"]), computed=True),
         "cap": Scalar("f32", "logits become cap * tanh(logit / cap); 0: as they are", default=lambda call: 0.0),

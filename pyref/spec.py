@@ -49,9 +49,8 @@ class Tensor:
 
     ``dtype`` is a dtype name or a symbol of ``Kernel.dtypes``. ``align``: bytes that the base address and every free stride must be
     a multiple of, because the kernel reads vectors of that size. ``role``: "in", "out" (allocated when absent), "inout", or "work"
-    (allocated when absent; what it holds after a run is nobody's business and is not compared). ``zeroed``: a "work" that a kernel finds
-    as zeros and leaves as zeros. ``where`` its memory is when a GPU runs the kernel: "device", "host" (the call itself reads or writes it,
-    and does not wait for the device), or "any" of the two.
+    (allocated as zeros when absent; what it holds after a run is nobody's business and is not compared). ``where`` its memory is when a
+    GPU runs the kernel: "device", "host" (the call itself reads or writes it, and does not wait for the device), or "any" of the two.
     """
 
     axes: str
@@ -60,7 +59,6 @@ class Tensor:
     role: str = "in"
     optional: bool = False
     align: int = 1
-    zeroed: bool = False
     where: str = "device"
 
     @property
@@ -206,7 +204,7 @@ class Call:
         for name, tensor in kernel.tensors.items():
             if tensor.role in ("out", "work") and self.arrays[name] is None and not tensor.optional:
                 shape = [self.size(axis) for axis in tensor.names]
-                make = np.zeros if tensor.zeroed else np.empty
+                make = np.zeros if tensor.role == "work" else np.empty
                 self.arrays[name] = make(shape, DTYPES[self.dtype_of(tensor)][0])
 
     def error(self, kind: type[Exception], argument: str, text: str) -> Exception:

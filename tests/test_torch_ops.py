@@ -219,7 +219,7 @@ def test_a_kernel_starts_on_the_current_stream_of_its_device(monkeypatch: pytest
         seen.append(f"stream {stream}, words {list(words)}")
         return 0
 
-    torch_call._Prepared("k", None, entry, on_device_1, params, [0], [], []).run([7])  # type: ignore[arg-type]
+    torch_call._Prepared("k", None, entry, on_device_1, params, [0], [], 0, []).run([7])  # type: ignore[arg-type]
     launched = "stream 101, words [7, 5]"
     assert seen == ([launched] if current == 1 else ["device 1", launched, "back"])
     assert params[0] == 0, "the struct that calls share was changed"

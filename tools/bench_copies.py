@@ -159,12 +159,17 @@ class Inputs:
         target = torch.empty(target.shape, dtype=dtype, pin_memory=pinned).zero_() if direction == "to host" else target.to(self.device)
         chosen = pages.to(source.device)
 
-        def gather() -> None:
+        def one_copy() -> None:
             target.copy_(source[:pairs] if run else source[chosen], non_blocking=True)
 
+        def copies() -> None:  # a gather on the host could not be in a CUDA graph
+            for to, page in enumerate(pages.tolist()):
+                target[to].copy_(source[page], non_blocking=True)
+
+        peer = {"torch copies of pages": copies} if direction == "from host" and not run else {"torch copy": one_copy}
         given = {"src": source, "dst": target, "pairs": torch.stack([pages, numbers], 1)}
         crossings = 2 if direction == "on device" else 1
-        return Work(given, crossings * pairs * PAGE_ELEMENTS * dtype.itemsize, {"torch indexing": gather})
+        return Work(given, crossings * pairs * PAGE_ELEMENTS * dtype.itemsize, peer)
 
     def embedded(self, n: int, w: int, vocabulary: int, dtype: Any) -> Work:
         """embedding of n random ids, all of them in the table."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from rich.progress import Progress
 
 from kernels_cu import build
 from pyref import compare_key, paged_decode
@@ -62,16 +63,18 @@ def keys(n: int) -> dict[str, Any]:
 
 
 def leg_rows(stems: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Seconds of every case summed for each CPU leg: what a laptop can compare its own runs with."""
+    """Time of all cases together on every CPU leg, bytes compared: what a laptop can compare its own runs with."""
+    others = [leg for leg in (legs.leg("sim"), legs.leg("host")) if not leg.missing()]
     for stem in stems:
-        for leg in (legs.leg("ref"), legs.leg("sim"), legs.leg("host")):
-            if leg.missing():
-                continue
-            spent, count = 0.0, 0
-            for case in cases.cases(stem):
-                got, _, seconds = verify.run_leg(stem, leg, cases.inputs(stem, case))
-                spent, count = spent + seconds, count + (got is not None)
-            yield {"kernel": stem, "cell": f"{count} cases on {leg.name}", "dtype": "all", "us": round(spent * 1e6), "spread": None,
+        jobs = [(stem, case) for case in cases.cases(stem)]
+        verify.prebuild(jobs, others, Progress(disable=True))
+        results = [result for _, case in jobs for result in verify.run_case(stem, case, others)]
+        wrong = next((result for result in results if result.equal is False), None)
+        if wrong:
+            raise ValueError(f"{stem}: {wrong.case} on {wrong.leg}: {wrong.reason}")
+        for name in ("ref", *(leg.name for leg in others)):
+            ran = [result.seconds for result in results if result.leg == name and result.equal]
+            yield {"kernel": stem, "cell": f"{len(ran)} cases on {name}", "dtype": "all", "us": round(sum(ran) * 1e6), "spread": None,
                    "gbs": None, "share": None, "peers": {}}  # fmt: skip
 
 
