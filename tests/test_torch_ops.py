@@ -13,6 +13,7 @@ from pyref import decode_spec
 from pyref.spec import Tensor
 from tests.torch_help import PAGE, D, G, H, Operators, call_of, layer, operator, some, step, tensors, torch
 from tools import cases, legs, verify
+from tools.arena import Region
 
 from kernels_cu import torch_call, torch_ops  # isort: skip  (after torch, which may be absent)
 
@@ -45,19 +46,16 @@ def test_the_bytes_are_those_of_the_definition(stem: str, case: cases.Case) -> N
     assert result.equal, result.reason
 
 
-@of_kernels(WITH_WORKSPACE, 3)
+@of_kernels(WITH_WORKSPACE, 6)
 def test_workspaces_may_be_left_out(stem: str, case: cases.Case) -> None:
-    """Then nothing that the caller holds may be needed for them; the outputs are the same."""
-    arguments = cases.inputs(stem, case)
-    kernel = cases.kernel(stem)
-    for name in kernel.workspaces:
-        arguments.pop(name, None)
-    expected, _, _ = verify.run_leg(stem, legs.leg("ref"), arguments)
-    got, _, _ = verify.run_leg(stem, Operators(), arguments)
+    before = cases.inputs(stem, case)
+    expected, _, _ = verify.run_leg(stem, legs.leg("ref"), before)
     assert expected is not None
-    assert got is not None
-    for name in set(kernel.outputs) & set(arguments):
-        assert np.array_equal(got[name].buffer, expected[name].buffer), name
+    given = {name: value for name, value in before.items() if name not in cases.kernel(stem).workspaces}
+    operator(stem)(**tensors(given))
+    for name, value in given.items():
+        if isinstance(value, Region):
+            assert np.array_equal(value.buffer, expected[name].buffer), name
 
 
 def test_torch_checks_the_operators() -> None:
@@ -134,16 +132,27 @@ def test_wrong_arguments_are_refused_before_anything_is_written(changed: dict[st
 
 
 def test_memory_is_compared_in_every_call() -> None:
-    """The same signature, once with an output of its own and once with one that overlaps the query."""
-    memory = torch.zeros(6, H, D).half()
-    memory[:3] = decode(q=step()["qkv"][:, :H].contiguous())()
-    for begin in (0, 3, 2, 3):
-        run = decode(q=memory[:3], out=memory[begin : begin + 3])
-        if begin == 3:
+    """The same signature, with an output of its own and with outputs that overlap the query from both sides."""
+    memory = torch.zeros(9, H, D).half()
+    for begin, allowed in ((6, True), (3, False), (2, False), (5, False), (0, True), (1, False), (6, True)):
+        run = decode(q=memory[3:6], out=memory[begin : begin + 3], checked=False)
+        if allowed:
             run()
         else:
             with pytest.raises(ValueError, match="paged_decode: out: got memory that overlaps q, expected memory of its own"):
                 run()
+
+
+def test_alignment_is_looked_at_in_every_call() -> None:
+    """The same shapes and strides, 8 bytes further on."""
+    pages = torch.zeros(6 * G * D * PAGE + 4).half()
+    for offset, allowed in ((0, True), (4, False), (0, True)):
+        cache = pages[offset:].as_strided((6, G, D // 8, PAGE, 8), (G * D * PAGE, D * PAGE, 8 * PAGE, 8, 1), offset)
+        if allowed:
+            decode(k_cache=cache, checked=False)()
+        else:
+            with pytest.raises(ValueError, match="k_cache: got an address 8 bytes past a multiple of 16"):
+                decode(k_cache=cache, checked=False)()
 
 
 def test_caches_that_interleave_are_no_overlap_but_shifted_ones_are() -> None:
@@ -154,11 +163,11 @@ def test_caches_that_interleave_are_no_overlap_but_shifted_ones_are() -> None:
     for other, allowed in ((1, True), (2, True), (1, True), (0, False), (1, True)):
         given = (k, v, pair[:, 0], pair[:, other], torch.tensor([1, 2, 3]))
         if allowed:
-            call(*given)
+            call(*given, checked=False)
             assert torch.equal(pair[0, other, 1:4], v)
         else:
             with pytest.raises(ValueError, match="k_cache: got memory that overlaps v_cache"):
-                call(*given)
+                call(*given, checked=False)
 
 
 def test_values_are_checked_where_it_is_asked_for() -> None:
