@@ -76,8 +76,6 @@ def plan(stems: Iterable[str], tools: Sequence[Toolkit], everything: bool) -> tu
     able = {arch: next((tool for tool in tools if arch in tool.arches), None) for arch in ARCHES}
     jobs = []
     for stem in stems:
-        if cases.kernel(stem).cpu:
-            continue  # nothing of it is for nvcc
         every = specialisations(stem)
         few = representatives(stem, every)
         for arch, tool in able.items():
@@ -187,7 +185,10 @@ def run(args: argparse.Namespace) -> int:
     if not tools:
         console.print(f"FAILED: not run: no nvcc: {INSTALL}", markup=False, soft_wrap=True)
         return 1
-    jobs, absent = plan(args.stem or cases.stems(), tools, args.all)
+    of_the_cpu = [stem for stem in args.stem or cases.stems() if cases.kernel(stem).cpu]
+    if of_the_cpu:
+        console.print(f"not for nvcc, kernels of the CPU: {', '.join(of_the_cpu)}", markup=False)
+    jobs, absent = plan([stem for stem in args.stem or cases.stems() if stem not in of_the_cpu], tools, args.all)
     results: list[tuple[Job, Inspection]] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -226,9 +227,6 @@ def _report(
     for line in found:
         console.print(line, markup=False, soft_wrap=True)
     versions = ", ".join(tool.version for tool in tools)
-    of_the_cpu = [stem for stem in args.stem or cases.stems() if cases.kernel(stem).cpu]
-    if of_the_cpu:
-        console.print(f"not for nvcc, kernels of the CPU: {', '.join(of_the_cpu)}", markup=False)
     second = "" if len(tools) > 1 else f"; second toolkit: not run, {tools[0].version} alone was found"
     console.print(f"{len(results)} builds by nvcc {versions}{second}", markup=False, soft_wrap=True)
     console.print(f"FAILED: {len(found)} problems" if found else "nothing forbidden, no spill without a reason", markup=False)
