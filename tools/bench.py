@@ -117,7 +117,6 @@ def _others(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A row a kernel and cell."""
     if not rows:
         return
-    yield ""
     yield "| kernel | cell | us | GB/s | share | peer |"
     yield "|---|---|---|---|---|---|"
     for row in rows:
@@ -133,8 +132,8 @@ def render(data: Mapping[str, Any]) -> str:
     cells = {row["cell"] for row in data["rows"] if row["kernel"] == "paged_decode" and row["gbs"] is not None}
     attention = [row for row in data["rows"] if row["kernel"] in ATTENTION and row["cell"] in cells]
     others = [row for row in data["rows"] if row not in attention]
-    lines = [f"{data['machine']}, {data['date']}{rates}; microseconds.", "", *_attention(attention), *_others(others)]
-    return "\n".join(lines) + "\n"
+    parts = [[f"{data['machine']}, {data['date']}{rates}; microseconds."], _attention(attention), _others(others)]
+    return "\n\n".join(text for part in parts if (text := "\n".join(part))) + "\n"
 
 
 def run(args: argparse.Namespace) -> int:
