@@ -9,7 +9,7 @@ import pytest
 from tests.torch_help import torch
 from tools import bench_copies
 
-CELLS = list(bench_copies.cells("cpu", batch=1024, few=()))
+CELLS = list(bench_copies.cells("cpu", batch=256, few=()))
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=[f"{cell.kernel}-{cell.name}".replace(" ", "-") for cell in CELLS])

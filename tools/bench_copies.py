@@ -210,8 +210,8 @@ def cells(device: str = "cuda", batch: int = BATCH, few: tuple[int, ...] = (4096
     for kernel in (classic, flash):
         yield Cell(kernel, f"{batch} prefill e4m3", lambda k=kernel: make.written(k, batch, "prefill", bf16, e4m3))
     yield Cell(flash, f"{half} prefill f32", lambda: make.written(flash, half, "prefill", f32, f32))
-    for sequences, tokens in ((64, batch // 64), (4, batch // 64)):
-        yield Cell("gather_cache", f"{sequences} x {tokens}", lambda s=sequences, t=tokens: make.gathered(s, t, bf16))
+    for sequences in (batch // 256, 4):
+        yield Cell("gather_cache", f"{sequences} x 256", lambda s=sequences: make.gathered(s, 256, bf16))
     for pairs in (batch // PAGE, 64):
         yield Cell("copy_blocks", f"{pairs} pairs", lambda p=pairs: make.copied(p, bf16))
     for direction in ("on device", "to host", "from host"):
