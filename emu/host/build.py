@@ -66,12 +66,12 @@ def build_text(
 ) -> None:
     """Compiles and links what to_cpp() gave, as build() does. Raises BuildError."""
     runtime = runtime_library(compiler, runtime_dir)
-    options = [f"-Wl,-rpath,$ORIGIN:{runtime.parent}"]
+    # A source that launches nothing needs none of the runtime's functions, and its library offers them all the same.
+    options = ["-Wl,--no-as-needed", f"-Wl,-rpath,$ORIGIN:{runtime.parent}"]
     if sys.platform == "darwin":
         options = [f"-Wl,-rpath,@loader_path,-rpath,{runtime.parent}"]
     else:
-        # A source without a launch needs nothing of the runtime, and has its functions all the same.
-        options += ["-Wl,--no-as-needed", "-Wl,-z,defs", *([] if program else [f"-Wl,--version-script={RUNTIME_DIR / 'exports.map'}"])]
+        options += ["-Wl,-z,defs", *([] if program else [f"-Wl,--version-script={RUNTIME_DIR / 'exports.map'}"])]
     if check and "clang" not in version(compiler):  # clang++ calls the hooks of these by itself
         options += [f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset")]
     compile_it = [compiler, *flags(compiler, check), *extra, "-x", "c++-cpp-output", "-"]
