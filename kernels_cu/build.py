@@ -38,9 +38,15 @@ class BuildError(RuntimeError):
     """A compiler refused a source; the text holds its messages."""
 
 
+def stems() -> list[str]:
+    """Every kernel of the project, in alphabetical order: a source in this folder each, .cpp where it runs on the CPU."""
+    return sorted(path.stem for kind in ("*.cu", "*.cpp") for path in SOURCES.glob(kind))
+
+
 def source(stem: str) -> Path:
-    """The CUDA source of a kernel."""
-    return SOURCES / f"{stem}.cu"
+    """The source of a kernel."""
+    cuda = SOURCES / f"{stem}.cu"
+    return cuda if cuda.exists() else cuda.with_suffix(".cpp")
 
 
 @functools.cache

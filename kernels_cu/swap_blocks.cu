@@ -1,7 +1,8 @@
 // swap_blocks: copies pages of one cache to pages of another, bit for bit; each cache may lie on the device or in host memory.
 //
 // There is no kernel: copy engines do it, on the caller's stream. Pairs are put in order, and pages that follow each other in both caches go
-// as one copy. Pinned host memory makes the copies asynchronous. The pairs themselves may lie anywhere; they are read before the call returns.
+// as one copy. The pairs lie in host memory and are read before the call returns, which waits for nothing; pinned caches make the copies to
+// and from the host asynchronous.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +18,7 @@ struct SwapBlocksParams {
     int64_t src_stride[1];
     T* dst;  // [pages_dst, w]
     int64_t dst_stride[1];
-    const int64_t* pairs;  // [m, 2]: from, to
+    const int64_t* pairs;  // [m, 2]: from, to, in host memory
     int64_t pages_src;
     int64_t w;
     int64_t pages_dst;
@@ -32,12 +33,9 @@ struct Pair {
 extern "C" int swap_blocks(const SwapBlocksParams* params, void* stream) {
     const SwapBlocksParams& p = *params;
     const cudaStream_t on = static_cast<cudaStream_t>(stream);
-    if (p.m == 0) return 0;
     const std::unique_ptr<Pair[]> pairs(new (std::nothrow) Pair[p.m]);
     if (!pairs) return static_cast<int>(cudaErrorMemoryAllocation);
-    cudaError_t error = cudaMemcpyAsync(pairs.get(), p.pairs, p.m * sizeof(Pair), cudaMemcpyDefault, on);
-    if (error == cudaSuccess) error = cudaStreamSynchronize(on);
-    if (error != cudaSuccess) return static_cast<int>(error);
+    for (int64_t i = 0; i < p.m; ++i) pairs[i] = Pair{p.pairs[2 * i], p.pairs[2 * i + 1]};
     std::sort(pairs.get(), pairs.get() + p.m);
 
     const bool dense = p.src_stride[0] == p.w && p.dst_stride[0] == p.w;  // nothing lies between pages
@@ -46,7 +44,8 @@ extern "C" int swap_blocks(const SwapBlocksParams* params, void* stream) {
         next = first + 1;
         while (dense && next < p.m && pairs[next].from == run.from + (next - first) && pairs[next].to == run.to + (next - first)) ++next;
         const size_t bytes = static_cast<size_t>(next - first) * p.w * sizeof(T);
-        error = cudaMemcpyAsync(p.dst + run.to * p.dst_stride[0], p.src + run.from * p.src_stride[0], bytes, cudaMemcpyDefault, on);
+        const T* from = p.src + run.from * p.src_stride[0];
+        const cudaError_t error = cudaMemcpyAsync(p.dst + run.to * p.dst_stride[0], from, bytes, cudaMemcpyDefault, on);
         if (error != cudaSuccess) return static_cast<int>(error);
     }
     return 0;

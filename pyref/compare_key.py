@@ -17,9 +17,9 @@ SPEC = Kernel(
     stem="compare_key",
     does="the length of the common prefix of two token sequences, on the CPU",
     args={
-        "length": Tensor("1", "i64", "number of elements that are equal before the first that are not", role="out"),
-        "a": Tensor("n_a", "T", "a sequence; may be b itself"),
-        "b": Tensor("n_b", "T", "another, of any length"),
+        "length": Tensor("1", "i64", "number of elements that are equal before the first that are not", role="out", where="host"),
+        "a": Tensor("n_a", "T", "a sequence; may be b itself", where="host"),
+        "b": Tensor("n_b", "T", "another, of any length", where="host"),
     },
     dtypes={"T": INDEX},
     constants={"SB_T": "T"},

@@ -49,7 +49,8 @@ class Tensor:
 
     ``dtype`` is a dtype name or a symbol of ``Kernel.dtypes``. ``align``: bytes that the base address and every free stride must be
     a multiple of, because the kernel reads vectors of that size. ``role``: "in", "out" (allocated when absent), "inout", or "work"
-    (allocated as zeros when absent; what it holds after a run is nobody's business and is not compared).
+    (allocated as zeros when absent; what it holds after a run is nobody's business and is not compared). ``where`` its memory is when a
+    GPU runs the kernel: "device", "host" (the call itself reads or writes it, and does not wait for the device), or "any" of the two.
     """
 
     axes: str
@@ -58,6 +59,7 @@ class Tensor:
     role: str = "in"
     optional: bool = False
     align: int = 1
+    where: str = "device"
 
     @property
     def free(self) -> tuple[str, ...]:
@@ -108,6 +110,17 @@ class Kernel:
     @property
     def outputs(self) -> list[str]:
         return [name for name, tensor in self.tensors.items() if tensor.role in ("out", "inout")]
+
+    @property
+    def workspaces(self) -> list[str]:
+        """Arguments that callers may leave to whoever runs the kernel: "work", and outputs with an axis that ``sizes`` gives."""
+        found = {name: tensor for name, tensor in self.tensors.items() if tensor.role in ("out", "work")}
+        return [name for name, tensor in found.items() if tensor.role == "work" or set(tensor.names) & set(self.sizes)]
+
+    @property
+    def cpu(self) -> bool:
+        """Whether this is a kernel of the CPU, whose source is C++ and which no GPU runs: all its memory is the host's."""
+        return all(tensor.where == "host" for tensor in self.tensors.values())
 
     @property
     def struct_name(self) -> str:

@@ -28,9 +28,9 @@ SPEC = Kernel(
     stem="swap_blocks",
     does="copies pages of one cache to pages of another, bit for bit; each cache may lie on the device or in host memory",
     args={
-        "src": Tensor("pages_src | w", "T", "the cache that is read, all of a page as one axis"),
-        "dst": Tensor("pages_dst | w", "T", "the cache that is written: only pages that are named", role="inout"),
-        "pairs": Tensor("m 2", "i64", "from page and to page; no page is written twice"),
+        "src": Tensor("pages_src | w", "T", "the cache that is read, all of a page as one axis", where="any"),
+        "dst": Tensor("pages_dst | w", "T", "the cache that is written: only pages that are named", role="inout", where="any"),
+        "pairs": Tensor("m 2", "i64", "from page and to page; no page is written twice", where="host"),
     },
     dtypes={"T": ("f32", "f16", "bf16", "e4m3", "e5m2")},
     constants={"SB_T": "T"},
@@ -55,8 +55,9 @@ def run(call: Call) -> None:
     """Copies page ``pairs[i, 0]`` of ``src`` to page ``pairs[i, 1]`` of ``dst``, for every i.
 
     src: [pages_src, w], dst: [pages_dst, w], f32, f16, bf16, e4m3 or e5m2, pages dense, their strides free (a cache of more axes is
-    reshaped by the caller; w is the number of elements of a page); pairs: [m, 2], int64. Every bit is kept. On a GPU each of the three may
-    lie on the device or in host memory; the call waits for the stream's earlier work, reads the pairs, and leaves the copies to the stream.
+    reshaped by the caller; w is the number of elements of a page); pairs: [m, 2], int64. Every bit is kept. With a GPU each of the caches
+    may lie on the device or in host memory; the pairs lie in host memory. The call reads the pairs, waits for nothing and leaves the copies
+    to the stream: a cache in host memory must be left alone until the stream has done them (pageable memory makes the call wait itself).
 
     Returns dst, which is the array given. Raises TypeError or ValueError before anything is written: shapes, dtypes, strides, a dst that
     overlaps src or the pairs; with ``checked`` also pages outside the caches and pages that are written twice. Without it, what those do is

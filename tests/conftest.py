@@ -55,6 +55,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     left_out = [path.name for path in sorted(Path(__file__).parent.glob("test_*.py")) if without_simulator(path)]
     if left_out:
         terminalreporter.line(f"not run: {', '.join(left_out)} ({harness.missing()['sim']})")
+    skipped = collections.Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
+    for reason, count in skipped.items():
+        terminalreporter.line(f"skipped: {count} ({reason})")
     if counts:
         terminalreporter.section("cases a leg")
     for leg, outcomes in counts.items():

@@ -1,10 +1,7 @@
-"""compare_key: the length of the common prefix of two token sequences, on the CPU. Its library is built here, as a host library is."""
+"""compare_key: the length of the common prefix of two token sequences, on the CPU."""
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels_cu import build
-from pyref.compare_key import SPEC, run
-from pyref.spec import DTYPES, Call
+from pyref.compare_key import SPEC
+from pyref.spec import DTYPES
 from tests import harness
-from tools import cases
+from tools import legs
 from tools.arena import Region, place
 from tools.cases import Case
 from tools.data import Stream
@@ -58,41 +54,20 @@ def inputs(case: Case) -> dict[str, Any]:
     return {"length": place(np.full(1, -1)), "a": both[0], "b": both[1]}
 
 
-@functools.cache
-def library(dtype: str, compiler: str | None = None) -> Any:
-    """The C++ source, built with the proof that its struct is the one of SPEC."""
-    from emu.host import build as host
-
-    source, constants = build.SOURCES / f"{STEM}.cpp", SPEC.constants_of({"T": dtype}, {})
-    parts = [host.fingerprint(), source.read_text(), SPEC.layout_asserts(), str(constants)]
-
-    def make(out: Any) -> None:
-        host.build(source, defines=constants, include_dirs=[build.SOURCES], out=out, footer=SPEC.layout_asserts())
-
-    return build.load(build.cached(parts, f"{STEM}.so", make))
-
-
-def on_cpu(call: Call) -> None:
-    params = call.params(lambda array: array.ctypes.data)
-    assert library(call.dtypes["T"]).compare_key(ctypes.byref(params), None) == 0
-
-
-LEGS: dict[str, Callable[[Call], None]] = {
-    "ref": run.body,
-    "sim": lambda call: importlib.import_module(f"emu.{STEM}").launch(call),
-    "cpu": on_cpu,
-}
-
-
-@pytest.mark.parametrize("leg", LEGS)
 @harness.each(CASES)
-def test_the_length_on_every_leg(case: Case, leg: str) -> None:
-    before = inputs(case)
-    mine = cases.copies(before)
-    LEGS[leg](SPEC.bind(cases.views(mine), checked=True))
-    assert mine["length"].view.tolist() == [case.shape["common"]]
-    assert all(np.array_equal(mine[name].buffer, before[name].buffer) for name in ("a", "b")), "an input was written"
-    assert np.array_equal(mine["length"].outside(), before["length"].outside()), "something beside the result was written"
+def test_same_bytes_on_every_leg(case: Case, check_case: Callable[[str, Case], None]) -> None:
+    check_case(STEM, case)
+
+
+@harness.each(CASES)
+def test_the_definition_gives_the_length(case: Case) -> None:
+    assert harness.compute(STEM, inputs(case))["length"].tolist() == [case.shape["common"]]
+
+
+def test_no_gpu_runs_it() -> None:
+    call = SPEC.bind({"a": np.zeros(1, np.int32), "b": np.zeros(1, np.int32)})
+    declined = {name: legs.leg(name).declines(call) for name in ("gpu", "numba-gpu", "host", "sim")}
+    assert declined == {"gpu": "a kernel of the CPU", "numba-gpu": "the port has no kernel", "host": None, "sim": None}
 
 
 FEW = st.lists(st.integers(0, 2), max_size=40)
@@ -103,17 +78,16 @@ FEW = st.lists(st.integers(0, 2), max_size=40)
 def test_it_is_the_common_prefix(a: list[int], b: list[int], shared: int, dtype: str) -> None:
     expected = shared + next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     left, right = (np.array([7] * shared + rest, DTYPES[dtype][0]) for rest in (a, b))
-    for leg, compute in LEGS.items():
-        call = SPEC.bind({"a": left, "b": right})
-        compute(call)
-        assert call["length"].tolist() == [expected], leg
+    for leg in ("ref", "sim", "host"):
+        given = {"length": place(np.zeros(1, np.int64)), "a": place(left), "b": place(right)}
+        assert harness.compute(STEM, given, leg)["length"].tolist() == [expected], leg
 
 
 def test_a_sequence_and_itself() -> None:
     tokens = np.arange(1000, dtype=np.int32)
-    for leg, compute in LEGS.items():
+    for leg in ("ref", "sim", "host"):
         call = SPEC.bind({"a": tokens, "b": tokens})
-        compute(call)
+        legs.leg(leg).run(call, {})
         assert call["length"].tolist() == [1000], leg
 
 
@@ -131,7 +105,5 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("changed", "kind", "texts"), [bad[1:] for bad in BAD], ids=[bad[0] for bad in BAD])
 def test_bad_input_is_refused(changed: dict[str, Any], kind: type[Exception], texts: tuple[str, ...]) -> None:
-    mine = {"a": place(np.arange(3)), "b": place(np.arange(3)), "length": place(np.zeros(1, I64)), **changed}
-    with pytest.raises(kind) as caught:
-        SPEC.bind(cases.views(mine), checked=True)
-    assert all(text in str(caught.value) for text in (STEM, *texts)), caught.value
+    good = {"a": place(np.arange(3)), "b": place(np.arange(3)), "length": place(np.zeros(1, I64))}
+    harness.refuses(STEM, {**good, **changed}, kind, *texts)

@@ -37,12 +37,12 @@ def imported(path: Path) -> set[Path]:
 
 
 def test_there_are_kernels() -> None:
-    assert cases.stems(), "no .cu files were found: every test below would pass on nothing"
+    assert cases.stems(), "no sources were found: every test below would pass on nothing"
 
 
 @pytest.mark.parametrize("stem", cases.stems())
 def test_a_kernel_has_four_texts_and_one_name(stem: str) -> None:
-    for folder, suffix in (("pyref", ".py"), ("emu", ".py"), ("kernels_cu", ".cu")):
+    for folder, suffix in (("pyref", ".py"), ("emu", ".py"), ("kernels_cu", ".cpp" if cases.kernel(stem).cpu else ".cu")):
         assert (ROOT / folder / f"{stem}{suffix}").exists(), f"{stem} has no {folder}/{stem}{suffix}"
     assert (ROOT / "tests" / f"test_{stem}.py").exists()
     assert cases.kernel(stem).stem == stem

@@ -13,7 +13,7 @@ import pytest
 from tools import cases, compile_ports, legs, numba_gpu, verify
 from tools.arena import Region
 
-PORTS = [stem for stem in cases.stems() if (cases.ROOT / "emu" / f"{stem}.py").exists()]
+PORTS = [stem for stem in cases.stems() if not cases.kernel(stem).cpu and (cases.ROOT / "emu" / f"{stem}.py").exists()]
 STEMS = [stem for stem in PORTS if numba_gpu.has_kernel(stem)]
 
 

@@ -20,10 +20,12 @@ _ALIGN = 256  # as cudaMalloc aligns
 
 @dataclass(frozen=True)
 class Region:
-    """An array (``view``) and the whole buffer of bytes that it lies in."""
+    """An array (``view``) and the whole buffer of bytes that it lies in. ``host``: a leg of a GPU leaves it in host memory, where the
+    kernel takes arguments from both (``Tensor.where`` "any")."""
 
     buffer: np.ndarray
     view: np.ndarray
+    host: bool = False
 
     @property
     def offset(self) -> int:
@@ -34,7 +36,7 @@ class Region:
         """The same view of a copy of the whole buffer, equally aligned."""
         buffer = _aligned(self.buffer.size)
         buffer[:] = self.buffer
-        return Region(buffer, np.ndarray(self.view.shape, self.view.dtype, buffer, self.offset, self.view.strides))
+        return Region(buffer, np.ndarray(self.view.shape, self.view.dtype, buffer, self.offset, self.view.strides), self.host)
 
     def outside(self) -> np.ndarray:
         """The buffer with every byte of the view zeroed: what no kernel may change."""
@@ -49,12 +51,19 @@ def _aligned(size: int) -> np.ndarray:
     return raw[start : start + size]
 
 
-def place(values: np.ndarray, *, pad: Mapping[int, int] | None = None, offset: int = 0, swap: tuple[int, int] | None = None) -> Region:
+def place(
+    values: np.ndarray,
+    *,
+    pad: Mapping[int, int] | None = None,
+    offset: int = 0,
+    swap: tuple[int, int] | None = None,
+    host: bool = False,
+) -> Region:
     """A copy of ``values`` in a guarded buffer.
 
     ``pad``: axis -> how many more elements its parent has along that axis (the view takes the first ones), which gives the axes before
     it a larger stride. ``offset``: elements by which the parent's start is moved from an aligned address. ``swap``: two axes whose
-    order in memory is exchanged.
+    order in memory is exchanged. ``host``: see Region.
     """
     order = list(range(values.ndim))
     if swap:
@@ -69,7 +78,7 @@ def place(values: np.ndarray, *, pad: Mapping[int, int] | None = None, offset: i
     buffer[:] = POISON
     view = np.ndarray(values.shape, values.dtype, buffer, start, strides)
     view[...] = values
-    return Region(buffer, view)
+    return Region(buffer, view, host)
 
 
 def sentinel_bits(dtype: np.dtype) -> int:

@@ -144,27 +144,3 @@ def checked_calls(stem: str, inputs: list[Inputs]) -> list[Call]:
     if wrong:
         raise ValueError(f"{stem} {cell.name}: {wrong} of {got.size} elements differ from the definition")
     return calls
-
-
-def copies(rows: int, width: int) -> tuple[list[Call], list[Call], int]:
-    """store_kv over ``rows`` rows of ``width`` bf16 numbers, torch's indexed assignment doing the same, and the bytes that move."""
-    import torch
-
-    ours, theirs = [], []
-    for seed in range(2):
-        torch.manual_seed(seed)
-        k, v = (torch.randn(rows, width, dtype=torch.bfloat16, device="cuda") for _ in range(2))
-        k_pool, v_pool = torch.empty_like(k), torch.empty_like(v)
-        slots = torch.randperm(rows, device="cuda")
-        call = launch("store_kv", {"k": k, "v": v, "k_pool": k_pool, "v_pool": v_pool, "slots": slots})
-        call()
-        if not (torch.equal(k_pool[slots], k) and torch.equal(v_pool[slots], v)):
-            raise ValueError(f"store_kv {rows} x {width}: the pools are not the rows")
-        ours.append(call)
-
-        def indexed(k_pool: Any = k_pool, v_pool: Any = v_pool, slots: Any = slots, k: Any = k, v: Any = v) -> None:
-            k_pool[slots] = k
-            v_pool[slots] = v
-
-        theirs.append(indexed)
-    return ours, theirs, 4 * rows * width * 2

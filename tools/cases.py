@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels_cu.build import stems as stems
 from pyref.spec import Kernel
 from tools.arena import Region
 
@@ -31,11 +32,6 @@ class Case:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     shape: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
-
-
-def stems() -> list[str]:
-    """Every kernel of the project: the .cu files, in alphabetical order."""
-    return sorted(path.stem for path in (ROOT / "kernels_cu").glob("*.cu"))
 
 
 def kernel(stem: str) -> Kernel:

@@ -185,7 +185,10 @@ def run(args: argparse.Namespace) -> int:
     if not tools:
         console.print(f"FAILED: not run: no nvcc: {INSTALL}", markup=False, soft_wrap=True)
         return 1
-    jobs, absent = plan(args.stem or cases.stems(), tools, args.all)
+    of_the_cpu = [stem for stem in args.stem or cases.stems() if cases.kernel(stem).cpu]
+    if of_the_cpu:
+        console.print(f"not for nvcc, kernels of the CPU: {', '.join(of_the_cpu)}", markup=False)
+    jobs, absent = plan([stem for stem in args.stem or cases.stems() if stem not in of_the_cpu], tools, args.all)
     results: list[tuple[Job, Inspection]] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -1,38 +1,14 @@
-"""CUDA tensors of torch as the arguments of a Call: NumPy arrays that describe device memory and are never read."""
+"""Calls of kernels over CUDA tensors of torch that can be launched again and again with no work in Python: what the benchmark times."""
 
 from __future__ import annotations
 
 import ctypes
 from typing import Any
 
-import numpy as np
-
 from kernels_cu import build
-from pyref.spec import DTYPES, Call, Kernel
+from kernels_cu.torch_arrays import describe
+from pyref.spec import Call, Kernel
 from tools import device
-
-_TORCH_NAMES = {
-    "float32": "f32", "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2",
-    "uint8": "u8", "int32": "i32", "int64": "i64",
-}  # fmt: skip
-
-
-class _Described:
-    def __init__(self, interface: dict[str, Any]) -> None:
-        self.__array_interface__ = interface
-
-
-def describe(tensor: Any) -> np.ndarray:
-    """A NumPy array with shape, strides, dtype and address of a CUDA tensor. Reading its elements would fault: it is a description."""
-    storage = DTYPES[_TORCH_NAMES[str(tensor.dtype).removeprefix("torch.")]][0]
-    interface = {
-        "shape": tuple(tensor.shape),
-        "strides": tuple(step * storage.itemsize for step in tensor.stride()),
-        "typestr": f"|V{storage.itemsize}",
-        "data": (tensor.data_ptr(), False),
-        "version": 3,
-    }
-    return np.asarray(_Described(interface)).view(storage)
 
 
 def bind(kernel: Kernel, **arguments: Any) -> Call:

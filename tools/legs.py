@@ -91,7 +91,7 @@ class Sim:
 
 
 class Host:
-    """``kernels_cu/<stem>.cu`` built by g++ or clang++, run by the emulator of ``emu/host``, threads in one of its orders."""
+    """The kernel's source built by g++ or clang++, run by the emulator of ``emu/host``, threads in one of its orders."""
 
     def __init__(self, order: str = "forward") -> None:
         self.order = order
@@ -141,6 +141,12 @@ class HostCheck(Host):
             raise LegError(f"{self.name}: {call.kernel.stem}:\n" + "\n".join(map(checks.describe, found)))
 
 
+def on_host(call: Call, name: str, region: Region) -> bool:
+    """Whether an argument stays in host memory when a GPU runs the call."""
+    where = call.kernel.tensors[name].where
+    return where == "host" or (where == "any" and region.host)
+
+
 class Gpu:
     """``kernels_cu/<stem>.cu`` built by nvcc, run on the machine's GPU."""
 
@@ -150,20 +156,21 @@ class Gpu:
         return device.missing() or (None if build.find_nvcc() else "no nvcc")
 
     def declines(self, call: Call) -> str | None:
-        return None
+        return "a kernel of the CPU" if call.kernel.cpu else None
 
     def run(self, call: Call, regions: Mapping[str, Region]) -> None:
         library = build.load(build.gpu_library(call.kernel, call.constants(), device.current().arch))
         with device.Memory() as memory:
-            moved = {name: memory.upload(region.buffer) for name, region in regions.items()}
-            by_address = {region.view.ctypes.data: moved[name] + region.offset for name, region in regions.items()}
+            moved = {name: memory.upload(region.buffer) for name, region in regions.items() if not on_host(call, name, region)}
+            place = {name: moved.get(name, region.buffer.ctypes.data) + region.offset for name, region in regions.items()}
+            by_address = {region.view.ctypes.data: place[name] for name, region in regions.items()}
             params = call.params(lambda array: by_address[array.ctypes.data])
             code = getattr(library, call.kernel.stem)(ctypes.byref(params), None)
             if code:
                 raise LegError(f"gpu: {call.kernel.stem}: CUDA error {code}")
             device.synchronize(call.kernel.stem)
-            for name, region in regions.items():
-                memory.download(region.buffer, moved[name])
+            for name, address in moved.items():
+                memory.download(regions[name].buffer, address)
 
 
 class NumbaGpu:

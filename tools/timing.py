@@ -68,3 +68,16 @@ def read_rate(count: int = 1 << 30) -> float:
     source = torch.randn(count, device="cuda")
     timing = graph_time([lambda: source.amax()], least_ms=10)
     return 4 * count / timing.us * 1e-3
+
+
+def fma_rate(size: int = 8192) -> float:
+    """GFLOP/s of binary32 multiplications and additions without tensor cores: torch's product of two square matrices."""
+    import torch
+
+    a, b = (torch.randn(size, size, device="cuda") for _ in range(2))
+    out = torch.empty_like(a)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    timing = graph_time([lambda: torch.mm(a, b, out=out)], least_ms=20)
+    torch.backends.cuda.matmul.allow_tf32 = before
+    return 2 * size**3 / timing.us * 1e-3

@@ -131,7 +131,7 @@ def prebuild(jobs: Iterable[tuple[str, cases.Case]], others: Sequence[legs.Leg],
         kernel = cases.kernel(stem)
         constants = kernel.constants_of(case.dtypes, case.shape)
         for leg in others:
-            if leg.name in makers:
+            if leg.name in makers and not (kernel.cpu and leg.name == "gpu"):
                 wanted[leg.name, stem, tuple(sorted(constants.items()))] = (makers[leg.name], kernel, constants)
     bar = progress.add_task("building", total=len(wanted))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -169,14 +169,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--record", action="store_true", help="write the digests of the GPU's results to tests/golden")
 
 
-def select(stems: Sequence[str], case_id: str | None) -> list[tuple[str, cases.Case]]:
-    """The (stem, case) pairs that a command line names. Raises ValueError for names that do not exist."""
+def kernels(stems: Sequence[str]) -> Sequence[str]:
+    """The kernels that a command line names, all where it names none. Raises ValueError for one that does not exist."""
     unknown = sorted(set(stems) - set(cases.stems()))
     if unknown:
         raise ValueError(f"no kernel {unknown[0]!r}; there are {', '.join(cases.stems())}")
-    jobs = [(stem, case) for stem in stems or cases.stems() for case in cases.cases(stem) if case_id in (None, case.id)]
+    return stems or cases.stems()
+
+
+def select(stems: Sequence[str], case_id: str | None) -> list[tuple[str, cases.Case]]:
+    """The (stem, case) pairs that a command line names. Raises ValueError for names that do not exist."""
+    jobs = [(stem, case) for stem in kernels(stems) for case in cases.cases(stem) if case_id in (None, case.id)]
     if not jobs:
-        raise ValueError(f"no case {case_id!r} in {', '.join(stems or cases.stems())}")
+        raise ValueError(f"no case {case_id!r} in {', '.join(kernels(stems))}")
     return jobs
 
 

@@ -66,7 +66,8 @@ def build_text(
 ) -> None:
     """Compiles and links what to_cpp() gave, as build() does. Raises BuildError."""
     runtime = runtime_library(compiler, runtime_dir)
-    options = [f"-Wl,-rpath,$ORIGIN:{runtime.parent}"]
+    # A source that launches nothing needs none of the runtime's functions, and its library offers them all the same.
+    options = ["-Wl,--no-as-needed", f"-Wl,-rpath,$ORIGIN:{runtime.parent}"]
     if sys.platform == "darwin":
         options = [f"-Wl,-rpath,@loader_path,-rpath,{runtime.parent}"]
     else:
@@ -77,13 +78,13 @@ def build_text(
         options += [f"-Wl,--wrap={name}" for name in (*copies, *heap)]
     compile_it = [compiler, *flags(compiler, check), *extra, "-x", "c++-cpp-output", "-"]
     if not check:
-        link([*compile_it, "-x", "none", str(runtime), *options], out, text.encode(), program)
+        link([*compile_it, "-x", "none", *options, str(runtime)], out, text.encode(), program)
         return
     # In two steps: linked with that flag, a sanitizer's own library would come.
     with tempfile.TemporaryDirectory(prefix="samebits-") as scratch:
         item = str(Path(scratch) / "checked.o")
         run([*compile_it, "-c", "-o", item], text.encode())
-        link([compiler, *extra, item, str(runtime), *options], out, program=program)
+        link([compiler, *extra, item, *options, str(runtime)], out, program=program)
 
 
 def to_cpp(

@@ -1,0 +1,234 @@
+"""torch.ops.samebits on a CPU: schemas from SPEC, the definition's bytes, torch's own checks, refusals. On a GPU: test_torch_gpu.py."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyref import decode_spec
+from pyref.spec import Tensor
+from tests.torch_help import PAGE, D, G, H, Operators, call_of, layer, operator, some, step, tensors, torch
+from tools import cases, legs, verify
+from tools.arena import Region
+
+from kernels_cu import torch_call, torch_ops  # isort: skip  (after torch, which may be absent)
+
+STEMS = cases.stems()
+WITH_WORKSPACE = [stem for stem in STEMS if cases.kernel(stem).workspaces]
+
+
+def of_kernels(stems: list[str], count: int) -> pytest.MarkDecorator:
+    found = [(stem, case) for stem in stems for case in some(stem, count)]
+    return pytest.mark.parametrize(("stem", "case"), found, ids=[f"{stem}-{case.id}" for stem, case in found])
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_the_schema_says_what_spec_says(stem: str) -> None:
+    kernel, schema = cases.kernel(stem), operator(stem).default._schema
+    written = {argument.name for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write}
+    assert written == {name for name, tensor in kernel.tensors.items() if tensor.role != "in"}
+    numbers = {name: arg for name, arg in kernel.args.items() if not isinstance(arg, Tensor) and not arg.computed}
+    assert {argument.name for argument in schema.arguments} == {*kernel.tensors, *numbers, "checked"}
+    may_be_absent = {name for name, tensor in kernel.tensors.items() if tensor.optional or tensor.role == "work"}
+    may_be_absent |= {name for name, number in numbers.items() if number.default}
+    may_be_absent |= {"tmp_out", "exp_sums", "max_logits"} & set(kernel.tensors)  # outputs of v2, and its workspace
+    assert {argument.name for argument in schema.arguments if argument.has_default_value()} == may_be_absent | {"checked"}
+    assert not schema.returns, "a tensor that is written in place is not returned too: functionalization refuses that"
+
+
+@of_kernels(STEMS, 4)
+def test_the_bytes_are_those_of_the_definition(stem: str, case: cases.Case) -> None:
+    (result,) = verify.run_case(stem, case, [Operators()])[1:]
+    assert result.equal, result.reason
+
+
+@of_kernels(WITH_WORKSPACE, 6)
+def test_workspaces_may_be_left_out(stem: str, case: cases.Case) -> None:
+    before = cases.inputs(stem, case)
+    expected, _, _ = verify.run_leg(stem, legs.leg("ref"), before)
+    assert expected is not None
+    given = {name: value for name, value in before.items() if name not in cases.kernel(stem).workspaces}
+    operator(stem)(**tensors(given))
+    for name, value in given.items():
+        if isinstance(value, Region):
+            assert np.array_equal(value.buffer, expected[name].buffer), name
+
+
+def test_torch_checks_the_operators() -> None:
+    """torch.library.opcheck. One test for all: every process that takes one imports torch's compiler for some seconds."""
+    for stem in STEMS:
+        given, named = call_of(stem, tensors(cases.inputs(stem, cases.cases(stem)[0])))
+        checks = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+        if any(tensor.dtype.itemsize == 1 for tensor in given if isinstance(tensor, torch.Tensor)):
+            checks.remove("test_schema")  # it compares tensors by a function that torch lacks for fp8
+        results = torch.library.opcheck(operator(stem).default, given, named, test_utils=checks)
+        assert set(results.values()) == {"SUCCESS"}, (stem, results)
+
+
+def test_compile_takes_the_whole_layer_and_keeps_its_bytes() -> None:
+    eager, compiled = step(), step()
+    expected = layer(**eager)
+    got = torch.compile(layer, fullgraph=True, backend="aot_eager")(**compiled)
+    assert torch.equal(got, expected)
+    assert torch.equal(compiled["k_cache"], eager["k_cache"]), "the cache is written in place"
+    assert not torch.equal(compiled["k_cache"], step()["k_cache"])
+
+
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+def test_views_of_other_layouts_are_those_of_the_definition(layout: str) -> None:
+    k, v = torch.randn(3, PAGE, G, D).half(), torch.randn(3, PAGE, G, D).half()
+    got = torch_ops.cache_views(layout, k, v)
+    expected = decode_spec.cache_views(layout, k.numpy(), v.numpy())
+    for tensor, array in zip(got, expected.values(), strict=True):
+        assert (tuple(tensor.shape), tensor.data_ptr()) == (array.shape, array.ctypes.data)
+        assert tuple(2 * stride for stride in tensor.stride()) == array.strides
+    with pytest.raises(ValueError, match=r"layout: got 'DNH', expected 'NHD' or 'HND'"):
+        torch_ops.cache_views("DNH", k, v)
+
+
+# --- what is refused, and when ---------------------------------------------------------------------------------------------------------
+
+
+def decode(**changed: Any) -> Callable[[], torch.Tensor]:
+    """A call of paged_decode over ``step``; what it returns is called to run it and gives ``out``, which begins as sevens."""
+    made = step()
+    q = made["qkv"][:, :H]
+    k, v = torch_ops.cache_views("NHD", made["k_cache"], made["v_cache"])
+    given = {"out": torch.full((3, H, D), 7.0).half(), "q": q, "k_cache": k, "v_cache": v, "block_tables": made["tables"],
+             "seq_lens": made["lens"], "scale": D**-0.5, **changed}  # fmt: skip
+
+    def run() -> torch.Tensor:
+        torch.ops.samebits.paged_decode(**given)
+        return given["out"]
+
+    run.out = given["out"]  # type: ignore[attr-defined]
+    return run
+
+
+BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    ("dtype", {"q": torch.zeros(3, H, D)}, TypeError, "paged_decode: q: dtype: got f32, expected f16 (from out)"),
+    ("dtype-of-none", {"q": torch.zeros(3, H, D).double()}, TypeError, "paged_decode: q: dtype: got float64"),
+    ("axis", {"q": torch.zeros(2, H, D).half()}, ValueError, "paged_decode: q: axis n: got 2, expected 3 (from out)"),
+    ("stride", {"q": torch.zeros(3, H, 2 * D).half()[..., ::2]}, ValueError, "paged_decode: q: axis d: got a stride of 4 bytes"),
+    ("number", {"window": -1}, ValueError, "paged_decode: window: got -1"),
+    ("length", {"seq_lens": torch.tensor([5, 2, 33], dtype=torch.int32)}, ValueError, "seq_lens: [2]: got 33, expected 0 to 32"),
+    ("page", {"block_tables": torch.full((3, 2), 6, dtype=torch.int32)}, ValueError, "block_tables: [0, 0]: got 6, expected 0 to 5"),
+    ("small-workspace", {"part_l": torch.zeros(3, H, 0), "split": 0}, ValueError, "part_l: axis states: got 0, expected at least 1"),
+]
+
+
+@pytest.mark.parametrize(("changed", "kind", "text"), [bad[1:] for bad in BAD], ids=[bad[0] for bad in BAD])
+def test_wrong_arguments_are_refused_before_anything_is_written(changed: dict[str, Any], kind: type[Exception], text: str) -> None:
+    decode()()  # a call like it went well before
+    run = decode(**changed)
+    with pytest.raises(kind) as caught:
+        run()
+    assert text in str(caught.value)
+    assert (run.out == 7).all()  # type: ignore[attr-defined]
+
+
+def test_memory_is_compared_in_every_call() -> None:
+    """The same signature, with an output of its own and with outputs that overlap the query from both sides."""
+    memory = torch.zeros(9, H, D).half()
+    for begin, allowed in ((6, True), (3, False), (2, False), (5, False), (0, True), (1, False), (6, True)):
+        run = decode(q=memory[3:6], out=memory[begin : begin + 3], checked=False)
+        if allowed:
+            run()
+        else:
+            with pytest.raises(ValueError, match="paged_decode: out: got memory that overlaps q, expected memory of its own"):
+                run()
+
+
+def test_alignment_is_looked_at_in_every_call() -> None:
+    """The same shapes and strides, 8 bytes further on."""
+    pages = torch.zeros(6 * G * D * PAGE + 4).half()
+    for offset, allowed in ((0, True), (4, False), (0, True)):
+        cache = pages[offset:].as_strided((6, G, D // 8, PAGE, 8), (G * D * PAGE, D * PAGE, 8 * PAGE, 8, 1), offset)
+        if allowed:
+            decode(k_cache=cache, checked=False)()
+        else:
+            with pytest.raises(ValueError, match="k_cache: got an address 8 bytes past a multiple of 16"):
+                decode(k_cache=cache, checked=False)()
+
+
+def test_caches_that_interleave_are_no_overlap_but_shifted_ones_are() -> None:
+    made = step()
+    pair = torch.zeros(4, 3, PAGE, G, D).half()
+    call = torch.ops.samebits.reshape_and_cache_flash
+    k, v = (made["qkv"][:, begin : begin + G] for begin in (H, H + G))
+    for other, allowed in ((1, True), (2, True), (1, True), (0, False), (1, True)):
+        given = (k, v, pair[:, 0], pair[:, other], torch.tensor([1, 2, 3]))
+        if allowed:
+            call(*given, checked=False)
+            assert torch.equal(pair[0, other, 1:4], v)
+        else:
+            with pytest.raises(ValueError, match="k_cache: got memory that overlaps v_cache"):
+                call(*given, checked=False)
+
+
+def test_values_are_checked_where_it_is_asked_for() -> None:
+    k = torch.randn(2, 8)
+    pools = torch.zeros(2, 4, 8)
+    slots = torch.tensor([-5, 1])
+    for checked in (None, True):
+        with pytest.raises(ValueError, match="store_kv: slots: axis m: got slot -5 at 0"):
+            torch.ops.samebits.store_kv(k, k, pools[0], pools[1], slots, checked=checked)
+    assert not pools.any()
+    torch.ops.samebits.store_kv(k, k, pools[0], pools[1], slots, checked=False)  # every negative slot is skipped
+    assert torch.equal(pools[:, 1], torch.stack([k[1], k[1]]))
+    assert pools.count_nonzero() == 16
+
+
+def test_the_error_of_a_launch_is_raised() -> None:
+    far = torch.full((3, 2), 2**30, dtype=torch.int32)
+    with pytest.raises(RuntimeError, match=r"paged_decode: kernel decode .*not mapped"):
+        decode(block_tables=far, checked=False)()
+
+
+def test_arguments_must_lie_where_the_kernel_can_reach_them() -> None:
+    """A device mix, with "meta" for the device: out and q on it, or not."""
+    here, there = torch.zeros(3), torch.zeros(3, device="meta")
+    decode_on = torch_ops.OPERATORS["paged_decode"]._device
+    assert decode_on({"out": here, "q": here}).type == "cpu"
+    with pytest.raises(ValueError, match=r"paged_decode: q: got a tensor on cpu, expected one on meta \(from out\)"):
+        decode_on({"out": there, "q": here})
+    swap_on = torch_ops.OPERATORS["swap_blocks"]._device
+    assert [swap_on({"src": a, "dst": b, "pairs": here}).type for a, b in ((here, there), (there, here))] == ["meta"] * 2
+    with pytest.raises(ValueError, match="swap_blocks: pairs: got a tensor on meta, expected one on cpu"):
+        swap_on({"src": there, "dst": here, "pairs": there})
+
+
+@pytest.mark.parametrize("current", [0, 1])
+def test_a_kernel_starts_on_the_current_stream_of_its_device(monkeypatch: pytest.MonkeyPatch, current: int) -> None:
+    """BUGS: stream ignored, device ignored. With stand-ins for what torch says of its devices; streams have numbers 100 and 101."""
+    seen = []
+
+    class Guard:
+        def __init__(self, index: int) -> None:
+            self.index = index
+
+        def __enter__(self) -> None:
+            seen.append(f"device {self.index}")
+
+        def __exit__(self, *_: object) -> None:
+            seen.append("back")
+
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 100 + index, raising=False)
+    monkeypatch.setattr(torch.cuda, "device", Guard)
+    params = torch_call.array.array("Q", [0, 5])
+    on_device_1 = types.SimpleNamespace(type="cuda", index=1)
+
+    def entry(address: int, stream: int) -> int:
+        words = (torch_call.ctypes.c_uint64 * 2).from_address(address)
+        seen.append(f"stream {stream}, words {list(words)}")
+        return 0
+
+    torch_call._Prepared("k", None, entry, on_device_1, params, [0], [], 0, []).run([7])  # type: ignore[arg-type]
+    launched = "stream 101, words [7, 5]"
+    assert seen == ([launched] if current == 1 else ["device 1", launched, "back"])
+    assert params[0] == 0, "the struct that calls share was changed"
