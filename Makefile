@@ -28,6 +28,7 @@ test-cpu: $(READY)
 
 test-gpu: $(READY)
 	$(PY) -m tools verify --leg host --leg gpu --require gpu --record $(k)
+	$(PY) -m tools verify --leg host --leg numba-gpu --record $(k)
 	$(PY) -m tools exhaustive --target gpu --record
 
 compile-check: $(READY) $(TOOLKIT)
