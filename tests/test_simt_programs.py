@@ -125,6 +125,11 @@ def test_what_host_code_calls() -> None:
         if i < x.size:
             x[i] *= 3
 
+    assert len(cuda.gpus) == 1
+    for device in (cuda.gpus[0], cuda.current_context().device, cuda.get_current_device()):
+        assert device.compute_capability == (9, 0)
+        assert device.MULTIPROCESSOR_COUNT > 0
+        assert device.name
     start, end, stream = cuda.event(), cuda.event(timing=False), cuda.stream()
     seen: list[Any] = []
     a, b = np.ones(5, np.float32), cuda.pinned_array(4, np.float32)

@@ -23,6 +23,11 @@ def get_current_device() -> SimpleNamespace:
     return _DEVICE
 
 
+def attribute(device: Any, name: str) -> Any:
+    """An attribute that the simulator's device or its context lacks."""
+    return getattr(_DEVICE, name)
+
+
 def is_cuda_array(x: Any) -> bool:
     """Whether x is a device array."""
     return hasattr(x, "_ary") or hasattr(x, "__cuda_array_interface__")
