@@ -2,6 +2,7 @@
 # make test-cpu    all tests                                                  (k=EXPRESSION narrows it)
 # make test-gpu    on a CUDA machine: every case and the contract's functions on the GPU, compared and recorded   (k=STEM narrows it)
 # make compile-check  build the tested specialisations with nvcc and audit the PTX, no GPU needed   (k=STEM narrows it)
+# make record-sim  run on the simulator what is slow there and not yet known of these sources, and record it   (k=STEM narrows it)
 # make exhaustive  the contract's functions over all 2^32 inputs
 # make bench       time the kernels; on a GPU against the peers that are installed
 # PYTHON=python3   uses that Python as it is and installs nothing; otherwise .venv is made and filled from requirements.lock
@@ -18,7 +19,7 @@ TOOLKIT := .cache/toolkit/.ready
 endif
 k ?=
 
-.PHONY: verify test-cpu test-gpu compile-check compile-check-all exhaustive bench lint clean
+.PHONY: verify test-cpu test-gpu record-sim compile-check compile-check-all exhaustive bench lint clean
 
 verify: $(READY)
 	$(PY) -m tools verify $(k)
@@ -28,7 +29,11 @@ test-cpu: $(READY)
 
 test-gpu: $(READY)
 	$(PY) -m tools verify --leg host --leg gpu --require gpu --record $(k)
+	$(PY) -m tools verify --leg host --leg numba-gpu --record $(k)
 	$(PY) -m tools exhaustive --target gpu --record
+
+record-sim: $(READY)
+	$(PY) -m tools verify --leg sim --require sim --record $(k)
 
 compile-check: $(READY) $(TOOLKIT)
 	$(PY) -m tools compile-check $(k)

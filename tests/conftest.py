@@ -22,8 +22,8 @@ def check_case(record_property: Callable[[str, object], None]) -> Callable[[str,
     def check(stem: str, case: Case) -> None:
         results = harness.run(stem, case)
         for result in results:
-            declined = (result.reason or "").partition("(")[0].strip()
-            record_property("leg", (result.leg, "ran" if result.equal is not None else f"declined: {declined}"))
+            why = (result.reason or "").partition("(")[0].strip()
+            record_property("leg", (result.leg, "ran" if result.equal is not None else f"not run: {why}"))
         for leg, reason in harness.missing().items():
             record_property("leg", (leg, f"not run: {reason}"))
         wrong = [result for result in results if result.equal is False]

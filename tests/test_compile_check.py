@@ -43,7 +43,7 @@ def snippet(body: str) -> str:
 def test_nvcc_output_of_a_small_kernel(name: str, tmp_path: Path) -> None:
     body, rule = SNIPPETS[name]
     (tmp_path / "tiny.cu").write_text(snippet(body))
-    found = toolkit.inspect(str(NVCC), tmp_path / "tiny.cu", {}, "sm_90", tmp_path)
+    found = toolkit.inspect(str(NVCC), tmp_path / "tiny.cu", {}, ["sm_90"], tmp_path, compare=True)
     assert [ptx.short_name(usage.entry) for usage in found.entries] == ["tiny"]
     assert found.entries[0].registers > 0
     assert found.seconds > 0
@@ -54,10 +54,21 @@ def test_nvcc_output_of_a_small_kernel(name: str, tmp_path: Path) -> None:
 
 
 @needs_nvcc
+def test_one_ptx_gives_cubins_of_several_architectures(tmp_path: Path) -> None:
+    (tmp_path / "tiny.cu").write_text(snippet("#if __CUDA_ARCH__ == 750\n  p[i] = p[i] * p[i + 1] + p[i + 2];\n#endif"))
+    for arches, compare, wrong in ((["sm_75", "sm_90"], True, True), (["sm_75", "sm_90"], False, False), (["sm_80", "sm_86"], True, False)):
+        folder = tmp_path / f"{arches[0]}-{compare}"
+        folder.mkdir()
+        found = toolkit.inspect(str(NVCC), tmp_path / "tiny.cu", {}, arches, folder, compare)
+        assert [usage.arch for usage in found.entries] == arches
+        assert bool(found.findings) == wrong
+
+
+@needs_nvcc
 def test_a_source_that_does_not_compile_raises_nvcc_s_text(tmp_path: Path) -> None:
     (tmp_path / "tiny.cu").write_text(snippet("p[i] = q;"))
     with pytest.raises(build.BuildError, match='identifier "q" is undefined'):
-        toolkit.inspect(str(NVCC), tmp_path / "tiny.cu", {}, "sm_90", tmp_path)
+        toolkit.inspect(str(NVCC), tmp_path / "tiny.cu", {}, ["sm_90"], tmp_path, compare=False)
 
 
 # -- the command on a kernel of its own ----------------------------------------------------------------------------------------------
@@ -102,21 +113,40 @@ def fake(version: str, *arches: str) -> Toolkit:
 
 
 def test_the_plan(tiny: Callable[[str], None]) -> None:
+    tiny("")
     main, second = fake("1.0.0", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100"), fake("2.0.0", "sm_90", "sm_120")
     jobs, absent = compile_check.plan(["tiny"], [main, second], everything=False)
-    built = [(job.toolkit.version, job.arch, compile_check.describe(job.constants)) for job in jobs]
+    built = [(job.toolkit.version, job.arches, compile_check.describe(job.constants)) for job in jobs]
     assert len(set(built)) == len(built)
-    every = ["T=f16 D=128", "T=f16 D=64", "T=float D=128", "T=float D=512"]
-    assert [name for version, arch, name in built if (version, arch) == ("1.0.0", "sm_90")] == every
-    few = ["T=f16 D=128", "T=float D=128"]
+    every, few = {"T=f16 D=128", "T=f16 D=64", "T=float D=128", "T=float D=512"}, {"T=f16 D=128", "T=float D=128"}
+    found = [(version, arch, name) for version, arches, name in built for arch in arches]
+    assert len(set(found)) == len(found)
+    assert {name for version, arch, name in found if (version, arch) == ("1.0.0", "sm_90")} == every
     for arch in ("sm_75", "sm_80", "sm_86", "sm_89", "sm_100"):
-        assert [name for version, each, name in built if (version, each) == ("1.0.0", arch)] == few
-    by_second = [(arch, name) for version, arch, name in built if version == "2.0.0"]
-    assert by_second == [(arch, name) for arch in ("sm_120", "sm_90") for name in few]
+        assert {name for version, each, name in found if (version, each) == ("1.0.0", arch)} == few
+    by_second = {(arch, name) for version, arch, name in found if version == "2.0.0"}
+    assert by_second == {(arch, name) for arch in ("sm_120", "sm_90") for name in few}
+    assert {arches for _, arches, _ in built} == {("sm_75", "sm_80", "sm_86", "sm_89"), ("sm_90", "sm_100"), ("sm_90",), ("sm_120",)}
+    compared = {compile_check.describe(job.constants) for job in jobs if job.compare}
+    assert compared == {"T=f16 D=128", "T=float D=512", "T=f16 D=64"}  # every dtype and every head size
     assert absent == []
     jobs, absent = compile_check.plan(["tiny"], [main], everything=True)
     assert len(jobs) == 6 * 4
+    assert all(job.compare and len(job.arches) == 1 for job in jobs)
     assert absent == ["sm_120"]
+
+
+def test_architectures_for_which_the_source_differs_do_not_share_a_ptx(tiny: Callable[[str], None]) -> None:
+    tiny("\n#if __CUDA_ARCH__ >= 890 && __CUDA_ARCH__ < 1000\n#endif\n")
+    tool = fake("1.0.0", *compile_check.ARCHES)
+    jobs, _ = compile_check.plan(["tiny"], [tool], everything=False)
+    shared = {arches: {job.compare for job in jobs if job.arches == arches} for arches in {job.arches for job in jobs}}
+    assert shared == {
+        ("sm_75", "sm_80", "sm_86"): {True},
+        ("sm_89",): {False},  # the text of sm_90, whose PTX is compared
+        ("sm_90",): {True, False},
+        ("sm_100", "sm_120"): {True},
+    }
 
 
 @needs_nvcc
@@ -127,10 +157,10 @@ def test_a_clean_kernel_passes_and_costs_nothing_again(
     tiny("out[threadIdx.x] = __fadd_rn(out[threadIdx.x], static_cast<float>(SB_D));")
     given = arguments("tiny", "--nvcc", str(NVCC), "--json", str(tmp_path / "rows.json"))
     assert compile_check.run(given) == 0
-    assert "4 builds" in capsys.readouterr().out
+    assert "4 cubins" in capsys.readouterr().out
     rows = json.loads((tmp_path / "rows.json").read_text())
     found = [(row["constants"]["SB_D"], len(row["entries"]), row["findings"]) for row in rows]
-    assert found == [(d, 1, []) for d in ("128", "64", "128", "512")]
+    assert sorted(found) == [(d, 1, []) for d in ("128", "128", "512", "64")]
 
     def never(command: list[str]) -> str:
         raise AssertionError(f"built again: {command}")
@@ -167,13 +197,13 @@ def test_spills_fail_up_to_a_head_size(
     tiny: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny("")
-    spilled = ptx.Usage("_Z11tiny_kernel10TinyParamsPf", registers=255, stack=8, spill_stores=8, spill_loads=4, shared=0)
-    monkeypatch.setattr(toolkit, "inspect", lambda nvcc, unit, constants, arch, folder: Inspection(9.5, [spilled]))
+    spilled = ptx.Usage("_Z11tiny_kernel10TinyParamsPf", arch="sm_90", registers=255, stack=8, spill_stores=8, spill_loads=4, shared=0)
+    monkeypatch.setattr(toolkit, "inspect", lambda *given: Inspection(9.5, [spilled]))
     monkeypatch.setattr(toolkit, "toolkits", lambda given: [fake("1.0.0", *compile_check.ARCHES)])
     monkeypatch.setattr(cases, "cases", lambda stem: [cases.Case("a", "a test", {"T": "f16"}, {"d": d}) for d in (264, 512)])
     assert compile_check.run(arguments()) == 0
     out = capsys.readouterr().out
-    assert "slow: 8 builds took more than 5 s, the longest 9.5 s" in out
+    assert "slow: 3 builds took more than 5 s, the longest 9.5 s" in out
     assert "second toolkit: not run" in out
     monkeypatch.setattr(cases, "cases", lambda stem: [cases.Case("a", "a test", {"T": "f16"}, {"d": 256})])
     assert compile_check.run(arguments()) == 1
@@ -229,10 +259,11 @@ def test_the_machine_s_toolkit_comes_first_and_no_version_twice(monkeypatch: pyt
 
 
 def test_the_same_problem_is_told_once(tiny: Callable[[str], None]) -> None:
+    tiny("")
     finding = ptx.Finding("contract.cuh:9", "C2: no .rn", "`mul.f32` (line 3 of the PTX, in k)")
     jobs, _ = compile_check.plan(["tiny"], [fake("1.0.0", "sm_90")], everything=False)
     results = [(job, Inspection(1.0, findings=[dataclasses.replace(finding, detail=f"at {i}"), finding])) for i, job in enumerate(jobs)]
-    assert compile_check.problems(results) == ["tiny: contract.cuh:9: C2: no .rn: at 0 (T=f16 D=128 sm_90, nvcc 1.0.0 and 3 more builds)"]
+    assert compile_check.problems(results) == ["tiny: contract.cuh:9: C2: no .rn: at 0 (T=f16 D=64 sm_90, nvcc 1.0.0 and 3 more builds)"]
 
 
 @pytest.mark.parametrize("stem", cases.stems())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from tools.cases import ROOT
 
 GUIDE = ROOT / "docs" / "step-through-a-kernel.md"
 PROMPT = "(Pdb) "
+INSTALLED = os.environ | {"PYTHONPATH": str(ROOT)}  # as if the project were installed in this Python
 
 
 def blocks() -> list[list[str]]:
@@ -28,7 +30,7 @@ def session(commands: list[str]) -> list[list[str]]:
     """The answers to the commands, typed into pdb one after another."""
     command = [sys.executable, "-m", "pdb", "docs/worked_example.py"]
     typed = "\n".join([*commands, "quit", ""])
-    done = subprocess.run(command, input=typed, capture_output=True, text=True, cwd=ROOT, check=False, timeout=120)
+    done = subprocess.run(command, input=typed, capture_output=True, text=True, cwd=ROOT, env=INSTALLED, check=False, timeout=120)
     return [shown(answer) for answer in done.stdout.split(PROMPT)[1 : len(commands) + 1]]
 
 
@@ -49,7 +51,7 @@ def test_the_session_is_as_it_is_written() -> None:
 
 def test_the_checked_run_is_silent() -> None:
     (line,) = [line for block in blocks() for line in block if line.startswith("$ python -m emu.simt")]
-    done = subprocess.run([sys.executable, *line.split()[2:]], capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run([sys.executable, *line.split()[2:]], capture_output=True, text=True, cwd=ROOT, env=INSTALLED, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "equal bytes   True"
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tools import cases, compile_ports, legs, numba_gpu, verify
+from tools import cases, compile_ports, legs, numba_gpu, ports, verify
 from tools.arena import Region
 
 PORTS = [stem for stem in cases.stems() if not cases.kernel(stem).cpu and (cases.ROOT / "emu" / f"{stem}.py").exists()]
-STEMS = [stem for stem in PORTS if numba_gpu.has_kernel(stem)]
+STEMS = [stem for stem in PORTS if ports.has_kernel(stem)]
 
 
 class Memory:
@@ -145,7 +145,7 @@ def test_the_leg_says_why_it_is_missing() -> None:
 
 
 def test_ports_without_a_kernel_are_declined() -> None:
-    assert not numba_gpu.has_kernel("swap_blocks")
+    assert not ports.has_kernel("swap_blocks")
     assert len(STEMS) == len(PORTS) - 1
 
 

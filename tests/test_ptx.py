@@ -138,7 +138,7 @@ ptxas info    : Function properties for _Z4rowsI5uint4Li4EEvPT_
 ptxas info    : Used 168 registers, used 1 barriers, 16 bytes cumulative stack size, 4096 bytes smem, 400 bytes cmem[0]
 ptxas info    : Function properties for helper
     0 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
-ptxas info    : Compiling entry function 'plain' for 'sm_90'
+ptxas info    : Compiling entry function 'plain' for 'sm_86'
 ptxas info    : Function properties for plain
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 16 registers
@@ -147,8 +147,8 @@ ptxas info    : Used 16 registers
 
 def test_usages_are_read_with_the_functions_that_an_entry_calls() -> None:
     rows, plain = ptx.usages(PTXAS)
-    assert rows == ptx.Usage("_Z4rowsI5uint4Li4EEvPT_", registers=168, stack=16, spill_stores=12, spill_loads=16, shared=4096)
-    assert plain == ptx.Usage("plain", 16, 0, 0, 0, 0)
+    assert rows == ptx.Usage("_Z4rowsI5uint4Li4EEvPT_", "sm_90", registers=168, stack=16, spill_stores=12, spill_loads=16, shared=4096)
+    assert plain == ptx.Usage("plain", "sm_86", 16, 0, 0, 0, 0)
     with pytest.raises(ValueError, match="says nothing of plain"):
         ptx.usages(PTXAS.replace("Used 16 registers", ""))
 

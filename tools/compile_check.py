@@ -1,9 +1,12 @@
 """``samebits compile-check``: builds what the cases use with nvcc, without a GPU, and reads what came out.
 
-Every specialisation that a case names is built for sm_90, one per kernel and dtype for all architectures (``--all``: every one for
-all), and one per kernel and dtype by every further toolkit. It fails where a build fails, where the PTX holds an instruction that the
-contract forbids or depends on -fmad, and where registers spill. Results are cached under a key of sources, flags, compiler and the
-text of the check itself.
+Every specialisation that a case names is built for sm_90; a few, in which every dtype of every argument occurs, for all architectures,
+and by every further toolkit for sm_90. Architectures for which the preprocessor leaves the same text share a PTX: those from sm_90 on
+that of sm_90, older ones that of the oldest. The PTX of ``-fmad=true`` and ``=false`` is compared for some in which every value of
+every constant occurs, and for every such text. ``--all``: every specialisation for every architecture from a PTX of its own, compared.
+
+It fails where a build fails, where the PTX holds an instruction that the contract forbids or depends on -fmad, and where registers
+spill. Results are cached under a key of sources, flags, compiler and the text of the check itself.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ import argparse
 import collections
 import concurrent.futures
 import json
+import operator
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,17 +38,23 @@ ARCHES = ("sm_75", "sm_80", "sm_86", "sm_89", MAIN, "sm_100", "sm_120")
 SPILL_FREE = 256
 #: Seconds of one build above which a line says so; never a failure, since a busy machine is slow too.
 SLOW = 5.0
+COMPARISONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 INSTALL = "install a CUDA toolkit (nvcc on the path, or $NVCC), or its wheels: pip install -e '.[cuda]'"
 
 
 @dataclass(frozen=True)
 class Job:
-    """One build: a specialisation (``constants``) of a kernel for one architecture by one toolkit."""
+    """Builds of a specialisation (``constants``) of a kernel by one toolkit for ``arches``, from one PTX; ``compare`` it with
+    ``-fmad=true``."""
 
     stem: str
     constants: Mapping[str, str]
-    arch: str
+    arches: tuple[str, ...]
     toolkit: Toolkit
+    compare: bool
+
+    def __str__(self) -> str:
+        return f"{describe(self.constants)} {'/'.join(self.arches)}, nvcc {self.toolkit.version}"
 
 
 # -- what is built -------------------------------------------------------------------------------------------------------------------
@@ -57,31 +67,57 @@ def specialisations(stem: str) -> list[dict[str, str]]:
     return [dict(constants) for constants, _ in counts.most_common()]
 
 
-def representatives(stem: str, found: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """One specialisation for every dtype: those of ``found`` that bring a dtype which none before them had in its place."""
-    kernel = cases.kernel(stem)
-    macros = [macro for macro, symbol in kernel.constants.items() if symbol in kernel.dtypes]
-    chosen: list[Mapping[str, str]] = []
-    seen: set[tuple[str, str]] = set()
-    for constants in found:
-        dtypes = {(macro, constants[macro]) for macro in macros}
-        if not chosen or dtypes - seen:
-            chosen.append(constants)
-            seen |= dtypes
+def cover(found: Sequence[Mapping[str, str]], macros: Iterable[str]) -> list[Mapping[str, str]]:
+    """A few of ``found`` (the one with most new values next) in which every value that one of the ``macros`` has there occurs."""
+
+    def values(constants: Mapping[str, str]) -> set[tuple[str, str]]:
+        return {(macro, constants[macro]) for macro in macros}
+
+    macros = list(macros)
+    chosen = [found[0]]
+    missing = set().union(*map(values, found)) - values(found[0])
+    while missing:
+        chosen.append(max(found, key=lambda constants: len(missing & values(constants))))
+        missing -= values(chosen[-1])
     return chosen
+
+
+def texts_of(sources: Iterable[str]) -> list[list[str]]:
+    """The architectures by the text that the preprocessor leaves of sources: by what they compare ``__CUDA_ARCH__`` with."""
+    named = {found for text in sources for found in re.findall(r"__CUDA_ARCH__\s*([=<>!]=?)\s*(\d+)", text)}
+    found: dict[tuple[bool, ...], list[str]] = collections.defaultdict(list)
+    for arch in ARCHES:
+        number = 10 * int(arch.removeprefix("sm_"))
+        found[tuple(COMPARISONS[sign](number, int(limit)) for sign, limit in sorted(named))].append(arch)
+    return list(found.values())
 
 
 def plan(stems: Iterable[str], tools: Sequence[Toolkit], everything: bool) -> tuple[list[Job], list[str]]:
     """The builds to do, and the architectures for which no toolkit here compiles."""
     able = {arch: next((tool for tool in tools if arch in tool.arches), None) for arch in ARCHES}
     jobs = []
+
+    def add(stem: str, group: Iterable[str], built: Iterable[Mapping[str, str]], compared: Collection[Mapping[str, str]]) -> None:
+        for tool in tools:
+            if arches := tuple(arch for arch in group if able[arch] is tool):
+                jobs.extend(Job(stem, constants, arches, tool, constants in compared) for constants in built)
+
     for stem in stems:
-        every = specialisations(stem)
-        few = representatives(stem, every)
-        for arch, tool in able.items():
-            if tool:
-                jobs += [Job(stem, constants, arch, tool) for constants in (every if everything or arch == MAIN else few)]
-        jobs += [Job(stem, constants, MAIN, tool) for tool in tools if tool is not able[MAIN] and MAIN in tool.arches for constants in few]
+        kernel, every = cases.kernel(stem), specialisations(stem)
+        few = cover(every, [macro for macro, symbol in kernel.constants.items() if symbol in kernel.dtypes])
+        compared = cover(every, kernel.constants)
+        if everything:
+            for arch in ARCHES:
+                add(stem, [arch], every, every)
+        else:
+            add(stem, [MAIN], [constants for constants in every if constants not in few], compared)
+            for text in texts_of(build.texts(build.source(stem)).values()):
+                older = [arch for arch in text if ARCHES.index(arch) < ARCHES.index(MAIN)]
+                newer = [arch for arch in text if arch not in older]
+                add(stem, newer, few, compared if MAIN in text else few)
+                add(stem, older, few, [] if MAIN in text else few)
+        second = [tool for tool in tools if tool is not able[MAIN] and MAIN in tool.arches]
+        jobs += [Job(stem, constants, (MAIN,), tool, compare=False) for tool in second for constants in few]
     return jobs, [arch for arch, tool in able.items() if tool is None]
 
 
@@ -92,12 +128,12 @@ def check(job: Job) -> Inspection:
     def make(out: Path) -> None:
         unit = out.with_name(f"{job.stem}.cu")
         unit.write_text(build.wrapper(kernel))
-        out.write_text(json.dumps(asdict(toolkit.inspect(job.toolkit.nvcc, unit, job.constants, job.arch, out.parent))))
+        out.write_text(json.dumps(asdict(toolkit.inspect(job.toolkit.nvcc, unit, job.constants, job.arches, out.parent, job.compare))))
 
     sources = [file.name + "\0" + file.read_text() for file in build.sources(build.source(job.stem))]
     own = [Path(module.__file__ or "").read_text() for module in (toolkit, ptx)]
     constants = [f"{name}={value}" for name, value in sorted(job.constants.items())]
-    key = [job.toolkit.version, job.arch, *build.NVCC_FLAGS, *sources, kernel.layout_asserts(), *constants, *own]
+    key = [job.toolkit.version, *job.arches, str(job.compare), *build.NVCC_FLAGS, *sources, kernel.layout_asserts(), *constants, *own]
     try:
         data = json.loads(build.cached(key, f"{job.stem}.json", make).read_text())
     except build.BuildError as error:
@@ -112,7 +148,7 @@ def _spills(kernel: Kernel, constants: Mapping[str, str], entries: Iterable[ptx.
     size = next((int(constants[macro]) for macro, axis in kernel.constants.items() if axis == "d"), 0)
     for entry in entries:
         if size <= SPILL_FREE and (entry.spill_stores or entry.spill_loads):
-            detail = f"{entry.spill_stores} bytes stored, {entry.spill_loads} loaded, {entry.registers} registers"
+            detail = f"{entry.spill_stores} bytes stored, {entry.spill_loads} loaded, {entry.registers} registers on {entry.arch}"
             yield ptx.Finding(ptx.short_name(entry.entry), f"registers spill (head sizes up to {SPILL_FREE} must not)", detail)
 
 
@@ -130,8 +166,8 @@ def table(results: Iterable[tuple[Job, Inspection]]) -> Table:
     main = ""
     for job, inspection in results:
         main = main or job.toolkit.version
-        column = job.arch.removeprefix("sm_") + (f"\n{job.toolkit.version}" if job.toolkit.version != main else "")
         for entry in inspection.entries:
+            column = entry.arch.removeprefix("sm_") + (f"\n{job.toolkit.version}" if job.toolkit.version != main else "")
             name = (job.stem, ptx.short_name(entry.entry), describe(job.constants))
             rows[name][column] = (entry, inspection.seconds)
     every = {column for found in rows.values() for column in found}
@@ -161,9 +197,8 @@ def problems(results: Iterable[tuple[Job, Inspection]]) -> list[str]:
     lines = []
     for (stem, place, rule), found in groups.items():
         job, detail = found[0]
-        builds = len({(each.arch, each.toolkit.version, describe(each.constants)) for each, _ in found})
-        where = f"{describe(job.constants)} {job.arch}, nvcc {job.toolkit.version}"
-        lines.append(f"{stem}: {place}: {rule}: {detail} ({where}{f' and {builds - 1} more builds' if builds > 1 else ''})")
+        builds = len({str(each) for each, _ in found})
+        lines.append(f"{stem}: {place}: {rule}: {detail} ({job}{f' and {builds - 1} more builds' if builds > 1 else ''})")
     return lines
 
 
@@ -209,11 +244,12 @@ def _report(
     console.print(table(results))
     if args.json:
         rows = [
-            {"kernel": job.stem, "constants": dict(job.constants), "arch": job.arch, "toolkit": job.toolkit.version, **asdict(inspection)}
+            {"kernel": job.stem, "constants": dict(job.constants), "arches": job.arches, "toolkit": job.toolkit.version}
+            | {"compared": job.compare, **asdict(inspection)}
             for job, inspection in results
         ]
         args.json.write_text(json.dumps(rows, indent=1) + "\n")
-    slow = sorted((inspection.seconds, f"{job.stem} {describe(job.constants)} {job.arch}") for job, inspection in results)[::-1]
+    slow = sorted((inspection.seconds, f"{job.stem} {job}") for job, inspection in results)[::-1]
     late = [name for seconds, name in slow if seconds > SLOW]
     if late:
         console.print(f"slow: {len(late)} builds took more than {SLOW:g} s, the longest {slow[0][0]:.1f} s: {late[0]}", markup=False)
@@ -226,8 +262,8 @@ def _report(
     console.print(ports.summary(), markup=False, soft_wrap=True)
     for line in found:
         console.print(line, markup=False, soft_wrap=True)
-    versions = ", ".join(tool.version for tool in tools)
+    count, nvccs = sum(len(job.arches) for job, _ in results), ", ".join(tool.version for tool in tools)
     second = "" if len(tools) > 1 else f"; second toolkit: not run, {tools[0].version} alone was found"
-    console.print(f"{len(results)} builds by nvcc {versions}{second}", markup=False, soft_wrap=True)
+    console.print(f"{count} cubins by nvcc {nvccs}{second}", markup=False, soft_wrap=True)
     console.print(f"FAILED: {len(found)} problems" if found else "nothing forbidden, no spill without a reason", markup=False)
     return 1 if found else 0

@@ -23,8 +23,9 @@ from typing import Any
 
 from emu import launching
 from kernels_cu import build
-from tools import cases, ptx
-from tools.numba_gpu import ROOT, environment, has_kernel
+from tools import cases, ports, ptx
+from tools.numba_gpu import environment
+from tools.ports import ROOT
 
 ARCH = (9, 0)
 
@@ -84,7 +85,7 @@ def check(stems: Sequence[str], everything: bool = False, done: Callable[[str], 
     reason = missing()
     if reason:
         return Report([], [], reason)
-    able = [stem for stem in stems if has_kernel(stem)]
+    able = [stem for stem in stems if ports.has_kernel(stem)]
     rows: list[Row] = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         futures = {pool.submit(_in_a_process, stem, everything): stem for stem in able}
@@ -107,11 +108,11 @@ def _in_a_process(stem: str, everything: bool) -> list[Row]:
 # -- in the process ------------------------------------------------------------------------------------------------------------------
 
 
-def _texts() -> list[str]:
+def _texts(stem: str) -> list[str]:
     """Everything that what is compiled and found depends on, beside the launch itself."""
-    paths = [*sorted((ROOT / "emu").rglob("*.py")), *sorted((ROOT / "pyref").glob("*.py")), Path(ptx.__file__ or ""), Path(__file__)]
+    paths = [ROOT / "emu" / "launching.py", ROOT / "emu" / "simt" / "ptx.py", Path(ptx.__file__ or ""), Path(__file__)]
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numba", "numba-cuda", "numpy")]
-    return [*versions, *(path.name + "\0" + path.read_text() for path in paths)]
+    return [*versions, *(f"{name}\0{text}" for name, text in ports.texts(stem).items()), *(path.read_text() for path in paths)]
 
 
 def _key(launch: launching.Launch, case: cases.Case, stem: str) -> list[str]:
@@ -127,7 +128,7 @@ def compile_cases(stem: str, everything: bool) -> list[Row]:
     """Runs in a process of its own: compiles what the port launches for its cases."""
     from emu.simt.ptx import compile_ptx
 
-    texts = _texts()
+    texts = _texts(stem)
     rows: list[Row] = []
     case: cases.Case
 

@@ -7,7 +7,6 @@ copies with the strides and offsets that the port made on the host, and sends th
 
 from __future__ import annotations
 
-import ast
 import ctypes
 import functools
 import importlib
@@ -17,7 +16,6 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -26,8 +24,8 @@ from emu import launching
 from pyref.spec import DTYPES, Array, Call, Scalar, dtype_name
 from tools import device
 from tools.arena import Region
+from tools.ports import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 _PLAIN_SHARED = 48 * 1024  # bytes of shared memory that a kernel may use without opting in
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
@@ -138,7 +136,8 @@ def unusable() -> str | None:
         if not cuda.is_available():
             error = cuda.cuda_error()
             return f"numba-cuda finds no GPU{f': {error}' if error else ''}"
-        cuda.current_context()
+        cuda.jit(lambda x: None)[1, 1](np.zeros(1, np.int32))  # compiling is what a release of NumPy breaks
+        cuda.synchronize()
     except Exception as error:  # whatever stops numba-cuda is a reason that the leg must show
         return f"numba-cuda cannot be used with NumPy {np.__version__}: {type(error).__name__}: {error}"
     return None
@@ -175,8 +174,9 @@ def _send(pipe: BinaryIO, value: Any) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The environment of a process in which numba.cuda is not its simulator."""
-    return {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    """The environment of a process in which numba.cuda is not its simulator; small grids and host arrays are meant, no cause to warn."""
+    quiet = {"NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0", "NUMBA_CUDA_WARN_ON_IMPLICIT_COPY": "0"}
+    return {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"} | quiet
 
 
 class Process:
@@ -227,16 +227,6 @@ def missing() -> str | None:
         return _process().reason
     except WorkerError as error:
         return str(error)
-
-
-@functools.cache
-def has_kernel(stem: str) -> bool:
-    """Whether a port or a module of ``emu`` that it imports defines a kernel (the copies of swap_blocks have none)."""
-    text = (ROOT / "emu" / f"{stem}.py").read_text()
-    names = {node.module for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)}
-    names |= {f"emu.{alias.name}" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) for alias in node.names}
-    texts = [text] + [path.read_text() for name in names if name and (path := ROOT / f"{name.replace('.', '/')}.py").exists()]
-    return any("@cuda.jit" in text for text in texts)
 
 
 def run(call: Call, regions: Mapping[str, Region]) -> None:

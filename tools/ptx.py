@@ -120,10 +120,11 @@ def difference(fused: str, separate: str) -> Finding | None:
 
 @dataclass(frozen=True)
 class Usage:
-    """What ptxas gave one kernel entry: registers a thread; bytes of stack, spill stores and spill loads a thread (functions that it
-    calls included); bytes of static shared memory a block."""
+    """What ptxas gave one kernel entry for one architecture: registers a thread; bytes of stack, spill stores and spill loads a thread
+    (functions that it calls included); bytes of static shared memory a block."""
 
     entry: str
+    arch: str
     registers: int
     stack: int
     spill_stores: int
@@ -132,17 +133,17 @@ class Usage:
 
 
 def usages(text: str) -> list[Usage]:
-    """Reads the output of ``ptxas -v`` for one architecture. Raises ValueError where an entry's lines are not as expected."""
+    """Reads the output of ``ptxas -v``. Raises ValueError where an entry's lines are not as expected."""
     found = []
     for part in text.split("Compiling entry function '")[1:]:
-        entry = part.partition("'")[0]
+        entry, arch = part.split("'")[0:3:2]
         memory = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", part)
         registers = re.search(r"Used (\d+) registers", part)
         if registers is None or not memory:
             raise ValueError(f"ptxas -v says nothing of {entry}: {part!r}")
         shared = re.search(r"(\d+) bytes smem", part)
         stack, stores, loads = (sum(map(int, column)) for column in zip(*memory, strict=True))
-        found.append(Usage(entry, int(registers[1]), stack, stores, loads, int(shared[1]) if shared else 0))
+        found.append(Usage(entry, arch, int(registers[1]), stack, stores, loads, int(shared[1]) if shared else 0))
     return found
 
 

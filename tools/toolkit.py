@@ -24,7 +24,8 @@ class Toolkit:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What came out of one build: ``seconds`` of nvcc, ptxas's account of every entry, what must not be, and what compilers warn of."""
+    """What came out of one build: ``seconds`` of nvcc an architecture, ptxas's account of every entry, what must not be, and what
+    compilers warn of."""
 
     seconds: float
     entries: list[ptx.Usage] = field(default_factory=list)
@@ -53,21 +54,26 @@ def toolkits(given: Sequence[str] = ()) -> list[Toolkit]:
     return list(found.values())
 
 
-def inspect(nvcc: str, unit: Path, constants: Mapping[str, str], arch: str, folder: Path) -> Inspection:
-    """Builds the CUDA source ``unit`` as a cubin and reads the PTX and ptxas's account of that same run; works in ``folder``.
+def inspect(nvcc: str, unit: Path, constants: Mapping[str, str], arches: Sequence[str], folder: Path, compare: bool) -> Inspection:
+    """Builds the CUDA source ``unit`` as a cubin for each of ``arches``, all from the PTX of the first, and reads that PTX and ptxas's
+    account; works in ``folder``.
 
-    The PTX of ``-fmad=true`` is made beside it and audited: both must be the same (C2). Raises BuildError where it does not compile.
+    ``compare``: the PTX of ``-fmad=true`` is made beside it, and both must be the same (C2). Raises BuildError where it does not compile.
     """
     kept = folder / "kept"
     kept.mkdir()
-    command = build.nvcc_command(nvcc, constants, f"-arch={arch}", str(unit))
+    command = build.nvcc_command(nvcc, constants, str(unit))
+    codes = f"arch={arches[0].replace('sm', 'compute')},code=[{','.join(arches)}]"
+    products = ["-fatbin", "-gencode", codes, "-Xptxas=-v", "-keep", "-keep-dir", str(kept), "-o", str(folder / "unit.fatbin")]
     start = time.perf_counter()
-    log = build.run_nvcc([*command, "-cubin", "-Xptxas=-v", "-keep", "-keep-dir", str(kept), "-o", str(folder / "unit.cubin")])
-    seconds = time.perf_counter() - start
-    findings = _audit(_ptx(command, folder, fused=True), (kept / f"{unit.stem}.ptx").read_text())
+    log = build.run_nvcc([*command, *products])
+    seconds = (time.perf_counter() - start) / len(arches)
+    (separate,) = kept.glob("*.ptx")
+    to_ptx = [*command, f"-arch={arches[0]}"]
+    findings = _audit(separate.read_text(), _ptx(to_ptx, folder, fused=True) if compare else None)
     if findings:  # once more, with the lines of the source
-        lined = [*command, "-lineinfo"]
-        findings = _audit(_ptx(lined, folder, fused=True), _ptx(lined, folder, fused=False))
+        to_ptx = [*to_ptx, "-lineinfo"]
+        findings = _audit(_ptx(to_ptx, folder, fused=False), _ptx(to_ptx, folder, fused=True) if compare else None)
     warnings = [line for line in log.splitlines() if re.search(r"\bwarning\b", line)]
     return Inspection(seconds, ptx.usages(log), findings, warnings)
 
@@ -78,6 +84,7 @@ def _ptx(command: Sequence[str], folder: Path, *, fused: bool) -> str:
     return out.read_text()
 
 
-def _audit(fused: str, separate: str) -> list[ptx.Finding]:
-    different = ptx.difference(fused, separate)
-    return ptx.audit(fused) + ([different] if different else [])
+def _audit(separate: str, fused: str | None) -> list[ptx.Finding]:
+    """What the PTX of ``-fmad=true`` shows where there is one: with ``=false`` nvcc itself writes ``.rn`` after bare operators (C2)."""
+    different = ptx.difference(fused, separate) if fused else None
+    return ptx.audit(fused or separate) + ([different] if different else [])

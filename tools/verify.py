@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import collections
 import concurrent.futures
+import dataclasses
 import json
 import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from rich.table import Table
 from kernels_cu import build
 from tools import cases, compare, device, golden, legs
 from tools.arena import Region
+
+KNOWN = "known from the same sources"
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Result:
     bytes: int
     seconds: float
     reason: str | None
+    entry: dict[str, Any] | None = None  # what --record writes
 
 
 def reproduce(stem: str, case: cases.Case, leg: str) -> str:
@@ -75,19 +79,27 @@ def differences(stem: str, got: Mapping[str, Any], before: Mapping[str, Any], ex
     return found, total
 
 
-def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], recorded: dict[str, Any] | None = None) -> list[Result]:
-    """Runs a case on the definition and on ``others``; the definition is compared with the recordings of real GPUs.
+def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], again: bool = False) -> list[Result]:
+    """Runs a case on the definition and on ``others``; the definition is compared with what was recorded.
 
-    ``recorded``: where given, receives the record of the leg ``gpu`` under "<stem>/<case id>" if its bytes are equal.
+    A case that is slow on the simulator runs there only ``again``, or where nothing is known of it from the same sources.
     """
     arguments = cases.inputs(stem, case)
     expected, declined, seconds = run_leg(stem, legs.leg("ref"), arguments)
     assert expected is not None, declined  # the definition declines nothing
     found, total = differences(stem, expected, arguments, expected)
-    verdict = golden.judge(stem, case.id, golden.entry(stem, arguments, expected))
+    inputs, outputs = cases.inputs_digest(arguments), golden.outputs(stem, expected)
+    verdict = golden.judge(stem, case.id, inputs, outputs)
     found += [verdict.wrong] if verdict.wrong else []
     results = [Result(stem, case.id, "ref", not found, total, seconds, "; ".join(found) or verdict.note)]
     for leg in others:
+        slow = isinstance(leg, legs.Sim) and leg.slow(cases.kernel(stem).bind(cases.views(arguments)))
+        known = golden.simulated(stem, case.id, inputs) if slow and not again else None
+        if known is not None:
+            wrong = golden.differing(known, outputs)
+            entry = golden.entry(stem, inputs, known, leg.name)
+            results.append(Result(stem, case.id, leg.name, False if wrong else None, 0, 0.0, wrong or KNOWN, entry))
+            continue
         try:
             got, declined, seconds = run_leg(stem, leg, arguments)
         except (legs.LegError, build.BuildError, device.DeviceError) as error:
@@ -97,27 +109,30 @@ def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], recorded: 
             results.append(Result(stem, case.id, leg.name, None, 0, 0.0, declined))
             continue
         found, total = differences(stem, got, arguments, expected)
-        if leg.name == "gpu" and recorded is not None and not found:
-            recorded[f"{stem}/{case.id}"] = golden.entry(stem, arguments, got)
-        results.append(Result(stem, case.id, leg.name, not found, total, seconds, "; ".join(found) or None))
+        entry = None
+        if not found and (slow or leg.name in ("gpu", "numba-gpu")):
+            entry = golden.entry(stem, inputs, golden.outputs(stem, got), leg.name)
+        if entry and slow:
+            golden.keep(entry)
+        results.append(Result(stem, case.id, leg.name, not found, total, seconds, "; ".join(found) or None, entry))
     return results
 
 
-def _job(job: tuple[str, cases.Case, Sequence[str]]) -> list[Result]:
+def _job(job: tuple[str, cases.Case, Sequence[str], bool]) -> list[Result]:
     """``run_case`` with legs by name: what a worker process is sent."""
-    stem, case, names = job
-    return run_case(stem, case, [legs.leg(name) for name in names])
+    stem, case, names, again = job
+    return run_case(stem, case, [legs.leg(name) for name in names], again)
 
 
-def run_cases(jobs: Sequence[tuple[str, cases.Case]], others: Sequence[legs.Leg], recorded: dict[str, Any]) -> Iterator[list[Result]]:
-    """The results of every job in order: over all cores, or in this process alone where a GPU takes part."""
+def run_cases(jobs: Sequence[tuple[str, cases.Case]], others: Sequence[legs.Leg], again: bool) -> Iterator[list[Result]]:
+    """The results of every job in order: over all cores, or in this process alone where the leg ``gpu`` takes part."""
     names = [leg.name for leg in others]
-    if any("gpu" in name for name in names):
-        yield from (run_case(stem, case, others, recorded) for stem, case in jobs)
+    if "gpu" in names:
+        yield from (run_case(stem, case, others, again) for stem, case in jobs)
         return
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         try:
-            yield from pool.map(_job, [(stem, case, names) for stem, case in jobs], chunksize=4)
+            yield from pool.map(_job, [(stem, case, names, again) for stem, case in jobs], chunksize=4)
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             raise
@@ -166,7 +181,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--case", help="the id of one case")
     parser.add_argument("--json", type=Path, help="write the results as JSON")
     parser.add_argument("--require", action="append", default=[], metavar="LEG", help="fail where this leg cannot run")
-    parser.add_argument("--record", action="store_true", help="write the digests of the GPU's results to tests/golden")
+    parser.add_argument("--record", action="store_true", help="write what a GPU returned, and the simulator's slow cases, to tests/golden")
 
 
 def kernels(stems: Sequence[str]) -> Sequence[str]:
@@ -194,12 +209,11 @@ def run(args: argparse.Namespace) -> int:
     missing = {leg.name: reason for leg in wanted if (reason := leg.missing())}
     others = [leg for leg in wanted if leg.name not in missing]
     results: list[Result] = []
-    recorded: dict[str, Any] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         prebuild(jobs, others, progress)
         bar = progress.add_task("cases", total=len(jobs))
-        for found in run_cases(jobs, others, recorded):
+        for found in run_cases(jobs, others, again=args.case is not None):
             results += found
             progress.advance(bar)
     console.print(table(results, missing))
@@ -209,13 +223,20 @@ def run(args: argparse.Namespace) -> int:
         console.print(f"{result.kernel}/{result.case} on {result.leg}: {result.reason}", markup=False, soft_wrap=True)
         console.print(f"    again: {reproduce(result.kernel, by_id[result.kernel, result.case], result.leg)}", markup=False, soft_wrap=True)
     if args.json:
-        args.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+        fields = [field.name for field in dataclasses.fields(Result) if field.name != "entry"]
+        rows = [{name: getattr(result, name) for name in fields} for result in results]
+        args.json.write_text(json.dumps(rows, indent=1) + "\n")
     problems = [f"{len(wrong)} results differ"] if wrong else []
     ran = {result.leg for result in results if result.equal is not None}
     problems += [] if len(ran) > 1 else ["fewer than two legs were compared"]
     problems += [f"leg {name} is required: {missing.get(name, 'it was not asked for')}" for name in args.require if name not in ran]
-    if args.record and not problems:
-        console.print(f"recorded {len(recorded)} cases in {golden.write(recorded).relative_to(cases.ROOT)}")
+    for leg in wanted if args.record and not problems else []:
+        entries = {f"{result.kernel}/{result.case}": result.entry for result in results if result.leg == leg.name and result.entry}
+        if entries:
+            console.print(f"recorded {len(entries)} cases in {golden.write(entries, leg.name).relative_to(cases.ROOT)}")
+    held = sum(result.reason == KNOWN for result in results)
+    if held:
+        console.print(f"sim: {held} slow cases are {KNOWN} and were not run again")
     not_run = [f"{leg} ({reason})" for leg, reason in missing.items()]
     console.print(f"compared: {', '.join(sorted(ran))}; not run: {', '.join(not_run) or 'none'}", markup=False, soft_wrap=True)
     console.print("FAILED: " + "; ".join(problems) if problems else f"every byte equal: {len(jobs)} cases", markup=False, soft_wrap=True)

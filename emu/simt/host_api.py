@@ -23,6 +23,11 @@ def get_current_device() -> SimpleNamespace:
     return _DEVICE
 
 
+def attribute(device: Any, name: str) -> Any:
+    """An attribute that the simulator's device or its context lacks."""
+    return getattr(_DEVICE, name)
+
+
 def is_cuda_array(x: Any) -> bool:
     """Whether x is a device array."""
     return hasattr(x, "_ary") or hasattr(x, "__cuda_array_interface__")
@@ -38,6 +43,82 @@ def profile_start() -> None:
 
 
 profile_stop = profile_start
+
+
+class Stream:
+    """A stream: everything is done when its call returns."""
+
+    def synchronize(self) -> None:
+        """Nothing is left to wait for."""
+
+    @contextmanager
+    def auto_synchronize(self) -> Iterator[Stream]:
+        """Synchronises at the end of the block."""
+        yield self
+
+    def add_callback(self, callback: Callable[..., Any], arg: Any = None) -> None:
+        """Calls callback(stream, status, arg)."""
+        callback(self, 0, arg)
+
+    def async_done(self, future: Any = None) -> Any:
+        """An awaitable that is done."""
+        import asyncio
+
+        future = future or asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    def __int__(self) -> int:
+        return 0
+
+
+class Event:
+    """An event: time does not pass between two."""
+
+    def __init__(self, timing: bool = True) -> None:
+        pass
+
+    def record(self, stream: Any = 0) -> None:
+        """Marks the work before it, which is done."""
+
+    def wait(self, stream: Any = 0) -> None:
+        """Nothing is left to wait for."""
+
+    def synchronize(self) -> None:
+        """Nothing is left to wait for."""
+
+    def query(self) -> bool:
+        """Whether the work before it is done."""
+        return True
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds until another event."""
+        return 0.0
+
+
+@contextmanager
+def pinned(*arrays: Any) -> Iterator[None]:
+    """Host arrays whose pages stay in memory."""
+    yield
+
+
+@contextmanager
+def mapped(*arrays: Any, **options: Any) -> Iterator[Any]:
+    """Host arrays as a kernel sees them: one, or a list of several."""
+    yield arrays[0] if len(arrays) == 1 else list(arrays)
+
+
+def mapped_array_like(array: Any, **options: Any) -> np.ndarray:
+    """An array of the same kind that host and device share."""
+    return poison(np.empty_like(array))
+
+
+pinned_array_like = mapped_array_like
+
+
+def as_cuda_array(x: Any, sync: bool = True) -> Any:
+    """A device array over the memory of an object with the CUDA array interface: here x itself."""
+    return x
 
 
 def event_elapsed_time(start: Any, end: Any) -> float:
@@ -60,13 +141,14 @@ def _poisoned(create: Callable[..., Any]) -> Callable[..., Any]:
     return created
 
 
+_ABSENT = (as_cuda_array, event_elapsed_time, get_current_device, is_cuda_array, managed_array, mapped_array_like, pinned_array_like,
+           profile_start, profiling)  # fmt: skip
+
+
 def names(cuda: Any) -> dict[str, Any]:
     """What to add to the module `cuda`."""
-    added = {f.__name__: f for f in (event_elapsed_time, get_current_device, is_cuda_array, managed_array, profile_start, profiling)}
-    make_event = cuda.event
-    added["profile_stop"] = profile_stop
-    for stream in ("default_stream", "legacy_default_stream", "per_thread_default_stream"):
-        added[stream] = cuda.stream
-    found = {name: value for name, value in added.items() if not hasattr(cuda, name)}
-    found["event"] = lambda timing=True: make_event()  # the simulator's takes no arguments
+    absent = {f.__name__: f for f in _ABSENT} | {"profile_stop": profile_stop}
+    absent |= dict.fromkeys(("default_stream", "legacy_default_stream", "per_thread_default_stream"), Stream)
+    found = {name: value for name, value in absent.items() if not hasattr(cuda, name)}
+    found |= {"stream": Stream, "event": Event, "pinned": pinned, "mapped": mapped}
     return found | {name: _poisoned(getattr(cuda, name)) for name in ("device_array", "device_array_like")}

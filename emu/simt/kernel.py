@@ -75,6 +75,7 @@ def install(options: Options | None = None) -> None:
         return
     cuda = simulator()
     from numba.cuda import libdevice as stubs
+    from numba.cuda.simulator.cudadrv import devices
     from numba.cuda.simulator.kernel import FakeCUDAKernel
 
     for name, value in {**NAMES, **host_api.names(cuda)}.items():
@@ -82,6 +83,9 @@ def install(options: Options | None = None) -> None:
     for name, value in list(vars(stubs).items()):
         if callable(value) and not name.startswith("_"):
             _replace(stubs, name, libdevice.FUNCTIONS.get(name) or libdevice.unknown(name))
+    for device in (devices.FakeCUDADevice, devices.FakeCUDAContext):
+        _replace(device, "__getattr__", host_api.attribute)
+        _replace(device, "compute_capability", host_api.get_current_device().compute_capability)
     _replace(FakeCUDAKernel, "__call__", _call)
     _replace(FakeCUDAKernel, "__getitem__", _configure)
     _replace(FakeCUDAKernel, "forall", _forall)

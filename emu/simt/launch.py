@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from greenlet import getcurrent
 
-from emu.simt.block import Block, Thread, place
+from emu.simt.block import Block, Thread, frame_of, place
 from emu.simt.errors import DataRace, Deadlock, DivergentBarrier, Report, SimtError
 from emu.simt.state import Options, S, blockDim, gridDim
 from emu.simt.watch import WATCH, Spinning
@@ -139,11 +139,11 @@ class Launch:
                 if wait == "spin":
                     b.wake([t for t in b.threads if t.wait == "spin"])
             return
-        first = next(t for t in blocks[0].threads if not t.exited)
-        if done:
-            raise self.fault(DivergentBarrier, f"grid sync, but {done} blocks left the kernel", first, first.gr_frame)
-        if self.options.check and any(t.exited for b in blocks for t in b.threads):
-            raise self.fault(DivergentBarrier, "grid sync, but threads left the kernel", first, first.gr_frame)
+        gone = [b.xyz for b in blocks if b.threads[0].exited]  # the first thread of a block speaks for it; others may have left
+        if done or gone:
+            first = next(t for t in blocks[0].threads if not t.exited)
+            what = f"{done} blocks left the kernel" if done else f"the first thread of block {gone[0]} left the kernel"
+            raise self.fault(DivergentBarrier, f"grid sync, but {what}", first, frame_of(first))
         live = [[t for t in b.threads if not t.exited] for b in blocks]
         if self.order_of is not None:
             self.order_of.grid([t for threads in live for t in threads])

@@ -50,7 +50,8 @@ def poison(array: np.ndarray) -> np.ndarray:
 
 
 def _empty(shape: Any, dtype: np.dtype) -> np.ndarray:
-    return poison(np.empty(shape, dtype))
+    array = poison(np.empty(shape, dtype))
+    return array.view(np.recarray) if dtype.names else array  # fields as attributes
 
 
 def _name(kind: str, code: CodeType, instruction: int) -> Callable[[], str]:
