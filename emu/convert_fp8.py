@@ -10,7 +10,8 @@ import numpy as np
 from emu.access import alignment_of, widest_access
 from emu.cache_rows import one_head
 from emu.fp8 import dequantizer, quantizer
-from pyref.cache_write import FP8, bits
+from pyref.cache_types import FP8
+from pyref.cache_write import bits
 from pyref.row_tiles import IN_FLIGHT, THREADS, RowTiles
 from pyref.spec import Call, itemsize
 

@@ -12,6 +12,7 @@ from numba.cuda import libdevice
 from emu.contract import FROM_F32, TO_F32, div, f32, mul
 from emu.simt import device
 from pyref import contract
+from pyref.cache_types import FP8
 
 _UP120, _UP112 = f32(2.0**120), f32(2.0**112)
 _E4M3_NAN, _E5M2_INF = np.int32(0x7FFFFFFF), np.int32(0x7F800000)
@@ -131,3 +132,21 @@ def dequantizer(cache: str, values: str) -> Any:
         return from_f32(mul(to_f32(x), scale))
 
     return loaded
+
+
+def reader(cache: str) -> Any:
+    """The device function value_of(x, scale): the value of an element of a cache in binary32: exact, or of fp8 dequantised (C11)."""
+    to_f32 = TO[cache]
+    if cache in FP8:
+
+        @device
+        def dequantized(x, scale):  # noqa: ANN001, ANN202
+            return mul(to_f32(x), scale)
+
+        return dequantized
+
+    @device
+    def exact(x, scale):  # noqa: ANN001, ANN202
+        return to_f32(x)
+
+    return exact

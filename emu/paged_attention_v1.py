@@ -11,46 +11,56 @@ from numba import cuda, float32
 
 from emu import classic
 from emu import contract as c
-from emu.classic import MAX_GRID, PARTITION, THREADS, WARPS
+from emu.classic_row import Params, params, row_of, takes_part
+from pyref.classic import PARTITION, THREADS, WARPS
 from pyref.spec import Call
+
+MAX_GRID = 65535  # blocks along y
 
 
 @functools.cache
-def kernel(dtype: str, d: int, page: int) -> Any:
+def kernel(dtype: str, cache: str, d: int, page: int) -> Any:
     """The kernel of one specialisation."""
-    f = classic.functions(dtype, d, page)
+    f = classic.functions(dtype, cache, d, page)
     stage_q, qk, pv, close, finish, finish_empty = f.stage_q, f.qk, f.pv, f.close, f.finish, f.finish_empty
-    softmax, join_weights = classic.softmax, classic.join_weights
+    softmax, m_of, l_of, join_weights = classic.softmax, classic.m_of, classic.l_of, classic.join_weights
     D, OWNED, SUMS, ROWS = d, classic.owned(d), WARPS * d, 2 * WARPS
 
     @cuda.jit
     def paged_attention_v1_kernel(  # noqa: ANN202
-        out, q_in, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, lse, scale, scale2, first_sequence  # noqa: ANN001
+        out, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, k_scale, v_scale, lse, scale, scale2, cap, window, tp_rank,  # noqa: ANN001
+        local_blocks, vert_stride, block_size, sliding_step, first_sequence,  # noqa: ANN001
     ):  # fmt: skip
+        p = Params(
+            out, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, k_scale, v_scale, lse, scale, scale2, cap, window, tp_rank,
+            local_blocks, vert_stride, block_size, sliding_step,
+        )  # fmt: skip
         logits = cuda.shared.array(0, float32)  # of every token; then, a partition at a time, its weights
-        q = cuda.shared.array(D, float32)
+        staged = cuda.shared.array(D, float32)  # q
         sums = cuda.shared.array(SUMS, float32)  # [warp, d]
         rows = cuda.shared.array(ROWS, float32)
 
-        n, h = np.int64(first_sequence + cuda.blockIdx.y), np.int64(cuda.blockIdx.x)
-        length = np.int64(seq_lens[n])
-        if length <= 0:
-            finish_empty(out, lse, n, h)
+        row = row_of(p, np.int64(first_sequence + cuda.blockIdx.y))
+        if not takes_part(p, row, 0, row.len):
+            finish_empty(p, row)
             return
-        g = h // (out.shape[1] // k_cache.shape[1])
-        stage_q(q_in, n, h, q)
+        stage_q(p, row, staged)
         cuda.syncthreads()
-        qk(q, k_cache, block_tables, alibi_slopes, scale, scale2, n, h, g, length, np.int64(0), length, logits)
+        begin = row.begin // PARTITION * PARTITION
+        qk(p, row, staged, begin, row.len, logits, begin)
         cuda.syncthreads()
 
-        m, total = c.ZERO, c.ZERO
+        m, total, partitions = c.ZERO, c.ZERO, 0
         a = cuda.local.array(OWNED, float32)  # a[d], d = thread + 128 i
-        for first in range(0, length, PARTITION):
-            tokens = min(length - first, PARTITION)
-            m_u, total_u = softmax(logits, first, tokens, rows)
-            pv(v_cache, block_tables, n, g, first, tokens, logits, first, sums)
+        for first in range(begin, row.len, PARTITION):
+            tokens = min(row.len - first, PARTITION)
+            if not takes_part(p, row, first, first + tokens):
+                continue  # C10
+            softmax(logits, first, tokens, rows)
+            pv(p, row, first, tokens, logits, first, sums)
+            m_u, total_u = m_of(rows), l_of(rows)  # before the barrier: the next softmax begins to write them
             cuda.syncthreads()
-            if first == 0:
+            if partitions == 0:
                 m, total = m_u, total_u
                 for i in range(cuda.threadIdx.x, D, THREADS):
                     a[i // THREADS] = close(sums, i)
@@ -59,8 +69,8 @@ def kernel(dtype: str, d: int, page: int) -> Any:
                 total = c.join_scalar(total, w, total_u, w_u)
                 for i in range(cuda.threadIdx.x, D, THREADS):
                     a[i // THREADS] = c.join_scalar(a[i // THREADS], w, close(sums, i), w_u)
-            # the barriers of the next softmax stand between these reads of `sums` and its next writes
-        finish(out, lse, n, h, a, m, total)
+            partitions += 1  # the barriers of the next softmax stand between these reads of `sums` and its next writes
+        finish(p, row, a, m, total)
 
     return paged_attention_v1_kernel
 
@@ -70,7 +80,7 @@ def launch(call: Call) -> None:
     n, h = call.axes["n"], call.axes["h"]
     if n == 0 or h == 0:
         return  # an empty grid cannot be launched
-    run = kernel(call.dtypes["T"], call.axes["d"], call.axes["page"])
+    run = kernel(call.dtypes["T"], call.dtypes["C"], call.axes["d"], call.axes["page"])
     for first in range(0, n, MAX_GRID):
         grid = (h, min(n - first, MAX_GRID))
-        run[grid, THREADS, 0, 4 * call["max_seq_len"]](*classic.common(call), call["scale"], call["scale2"], first)
+        run[grid, THREADS, 0, 4 * call["max_seq_len"]](*params(call), first)

@@ -11,63 +11,83 @@ from numba import cuda, float32
 
 from emu import classic
 from emu import contract as c
-from emu.classic import MAX_GRID, PARTITION, THREADS, WARPS
+from emu.classic_row import Params, params, row_of, takes_part
+from pyref.classic import PARTITION, THREADS, WARPS
 from pyref.spec import Call
+
+MAX_GRID = 65535  # blocks along y
 
 
 @functools.cache
-def kernels(dtype: str, d: int, page: int) -> tuple[Any, Any]:
+def kernels(dtype: str, cache: str, d: int, page: int) -> tuple[Any, Any]:
     """The two kernels of one specialisation: partitions, and the reduction over them."""
-    f = classic.functions(dtype, d, page)
+    f = classic.functions(dtype, cache, d, page)
     stage_q, qk, pv, close, finish, finish_empty = f.stage_q, f.qk, f.pv, f.close, f.finish, f.finish_empty
-    softmax, join_weights = classic.softmax, classic.join_weights
+    softmax, m_of, l_of, join_weights = classic.softmax, classic.m_of, classic.l_of, classic.join_weights
     D, OWNED, SUMS, ROWS = d, classic.owned(d), WARPS * d, 2 * WARPS
 
     @cuda.jit
     def partition_kernel(  # noqa: ANN202
-        q_in, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, tmp_out, exp_sums, max_logits, scale, scale2, first_sequence  # noqa: ANN001
+        out, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, k_scale, v_scale, lse, scale, scale2, cap, window, tp_rank,  # noqa: ANN001
+        local_blocks, vert_stride, block_size, sliding_step, tmp_out, exp_sums, max_logits, first_sequence,  # noqa: ANN001
     ):  # fmt: skip
+        p = Params(
+            out, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, k_scale, v_scale, lse, scale, scale2, cap, window, tp_rank,
+            local_blocks, vert_stride, block_size, sliding_step,
+        )  # fmt: skip
         logits = cuda.shared.array(PARTITION, float32)
-        q = cuda.shared.array(D, float32)
+        staged = cuda.shared.array(D, float32)  # q
         sums = cuda.shared.array(SUMS, float32)  # [warp, d]
         rows = cuda.shared.array(ROWS, float32)
 
-        n, h, part = np.int64(first_sequence + cuda.blockIdx.y), np.int64(cuda.blockIdx.x), np.int64(cuda.blockIdx.z)
-        length, first = np.int64(seq_lens[n]), part * PARTITION
-        if first >= length:
+        row = row_of(p, np.int64(first_sequence + cuda.blockIdx.y))
+        part = np.int64(cuda.blockIdx.z)
+        first = part * PARTITION
+        tokens = min(row.len - first, PARTITION)
+        if not takes_part(p, row, first, first + tokens):
             return
-        tokens = min(length - first, PARTITION)
-        g = h // (q_in.shape[1] // k_cache.shape[1])
-        stage_q(q_in, n, h, q)
+        stage_q(p, row, staged)
         cuda.syncthreads()
-        qk(q, k_cache, block_tables, alibi_slopes, scale, scale2, n, h, g, length, first, first + tokens, logits)
+        qk(p, row, staged, first, first + tokens, logits, 0)
         cuda.syncthreads()
-        m, total = softmax(logits, 0, tokens, rows)
-        pv(v_cache, block_tables, n, g, first, tokens, logits, 0, sums)
+        softmax(logits, 0, tokens, rows)
+        pv(p, row, first, tokens, logits, 0, sums)
         cuda.syncthreads()
         for i in range(cuda.threadIdx.x, D, THREADS):
-            tmp_out[n, h, part, i] = c.canonical_nan(close(sums, i))  # C9
+            tmp_out[row.n, row.h, part, i] = c.canonical_nan(close(sums, i))  # C9
         if cuda.threadIdx.x == 0:
-            exp_sums[n, h, part] = c.canonical_nan(total)
-            max_logits[n, h, part] = m  # never NaN (C6)
+            exp_sums[row.n, row.h, part] = c.canonical_nan(l_of(rows))
+            max_logits[row.n, row.h, part] = m_of(rows)  # never NaN (C6)
 
     @cuda.jit
-    def reduce_kernel(out, seq_lens, lse, tmp_out, exp_sums, max_logits, first_sequence):  # noqa: ANN001, ANN202
-        n, h = np.int64(first_sequence + cuda.blockIdx.y), np.int64(cuda.blockIdx.x)
-        length = np.int64(seq_lens[n])
-        if length <= 0:
-            finish_empty(out, lse, n, h)
+    def reduce_kernel(  # noqa: ANN202
+        out, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, k_scale, v_scale, lse, scale, scale2, cap, window, tp_rank,  # noqa: ANN001
+        local_blocks, vert_stride, block_size, sliding_step, tmp_out, exp_sums, max_logits, first_sequence,  # noqa: ANN001
+    ):  # fmt: skip
+        p = Params(
+            out, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, k_scale, v_scale, lse, scale, scale2, cap, window, tp_rank,
+            local_blocks, vert_stride, block_size, sliding_step,
+        )  # fmt: skip
+        row = row_of(p, np.int64(first_sequence + cuda.blockIdx.y))
+        if not takes_part(p, row, 0, row.len):
+            finish_empty(p, row)
             return
-        m, total = max_logits[n, h, 0], exp_sums[n, h, 0]
+        m, total, partitions = c.ZERO, c.ZERO, 0
         a = cuda.local.array(OWNED, float32)  # a[d], d = thread + 128 i
-        for i in range(cuda.threadIdx.x, D, THREADS):
-            a[i // THREADS] = tmp_out[n, h, 0, i]
-        for part in range(1, (length + PARTITION - 1) // PARTITION):
-            m, w, w_u = join_weights(m, max_logits[n, h, part])  # C13
-            total = c.join_scalar(total, w, exp_sums[n, h, part], w_u)
-            for i in range(cuda.threadIdx.x, D, THREADS):
-                a[i // THREADS] = c.join_scalar(a[i // THREADS], w, tmp_out[n, h, part, i], w_u)
-        finish(out, lse, n, h, a, m, total)
+        for part in range(row.begin // PARTITION, (row.len + PARTITION - 1) // PARTITION):
+            if not takes_part(p, row, part * PARTITION, min(part * PARTITION + PARTITION, row.len)):
+                continue  # C10
+            if partitions == 0:
+                m, total = max_logits[row.n, row.h, part], exp_sums[row.n, row.h, part]
+                for i in range(cuda.threadIdx.x, D, THREADS):
+                    a[i // THREADS] = tmp_out[row.n, row.h, part, i]
+            else:
+                m, w, w_u = join_weights(m, max_logits[row.n, row.h, part])  # C13
+                total = c.join_scalar(total, w, exp_sums[row.n, row.h, part], w_u)
+                for i in range(cuda.threadIdx.x, D, THREADS):
+                    a[i // THREADS] = c.join_scalar(a[i // THREADS], w, tmp_out[row.n, row.h, part, i], w_u)
+            partitions += 1
+        finish(p, row, a, m, total)
 
     return partition_kernel, reduce_kernel
 
@@ -77,12 +97,11 @@ def launch(call: Call) -> None:
     n, h = call.axes["n"], call.axes["h"]
     if n == 0 or h == 0:
         return  # an empty grid cannot be launched
-    partition_kernel, reduce_kernel = kernels(call.dtypes["T"], call.axes["d"], call.axes["page"])
-    out, *inputs, lse = classic.common(call)
-    seq_lens, work = call["seq_lens"], (call["tmp_out"], call["exp_sums"], call["max_logits"])
+    partition_kernel, reduce_kernel = kernels(call.dtypes["T"], call.dtypes["C"], call.axes["d"], call.axes["page"])
+    arguments = (*params(call), call["tmp_out"], call["exp_sums"], call["max_logits"])
     parts = (call["max_seq_len"] + PARTITION - 1) // PARTITION
     for first in range(0, n, MAX_GRID):
         sequences = min(n - first, MAX_GRID)
         if parts > 0:
-            partition_kernel[(h, sequences, parts), THREADS](*inputs, *work, call["scale"], call["scale2"], first)
-        reduce_kernel[(h, sequences), THREADS](out, seq_lens, lse, *work, first)
+            partition_kernel[(h, sequences, parts), THREADS](*arguments, first)
+        reduce_kernel[(h, sequences), THREADS](*arguments, first)

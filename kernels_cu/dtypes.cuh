@@ -1,8 +1,22 @@
-// Storage of f16, bf16, fp8 e4m3fn and e5m2 as bits, and their conversions to and from binary32 (C9, C11). Integer work and exact products, the
-// text of pyref/contract_types.py: no header of a toolkit is needed, and no conversion instruction has to be trusted.
+// Storage of f16, bf16, fp8 e4m3fn and e5m2 as bits, and their conversions to and from binary32 (C9, C11): integer work and exact products, the
+// text of pyref/contract_types.py, so that no header of a toolkit is needed; and instructions where a GPU has them. Their results are those of
+// the integer work for all inputs (tools/exhaustive).
 #pragma once
 
+#include <type_traits>
+
 #include "contract.cuh"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !defined(__SAMEBITS__)
+#define SB_FP8_INSTRUCTIONS 1
+#else
+#define SB_FP8_INSTRUCTIONS 0
+#endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && !defined(__SAMEBITS__)
+#define SB_BF16_INSTRUCTIONS 1
+#else
+#define SB_BF16_INSTRUCTIONS 0
+#endif
 
 namespace sb {
 
@@ -32,7 +46,7 @@ __device__ __forceinline__ float to_f32(f16 x) {
     }
     return widen(x.bits >> 15, moved, 0x1.0p+112f);
 #else
-    float value;  // one instruction on a GPU; all 2^16 patterns are compared with the integer work (tools/exhaustive)
+    float value;
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
     return value;
 #endif
@@ -41,10 +55,36 @@ __device__ __forceinline__ float to_f32(f16 x) {
 __device__ __forceinline__ float to_f32(e5m2 x) { return to_f32(f16{static_cast<unsigned short>(x.bits << 8)}); }
 
 __device__ __forceinline__ float to_f32(e4m3 x) {
+#if SB_FP8_INSTRUCTIONS
+    unsigned two;  // through f16, which holds every e4m3
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two) : "h"(static_cast<unsigned short>(x.bits)));
+    return to_f32(f16{static_cast<unsigned short>(two)});
+#else
     if ((x.bits & 0x7Fu) == 0x7Fu) {
         return __uint_as_float(0x7FFFFFFFu);
     }
     return widen(x.bits >> 7, (x.bits & 0x7Fu) << 20, 0x1.0p+120f);
+#endif
+}
+
+// N neighbouring elements: what one instruction converts two of is converted by twos.
+template <int N, typename E>
+__device__ __forceinline__ void to_f32(const E* from, float* to) {
+#if SB_FP8_INSTRUCTIONS
+    if constexpr (std::is_same<E, e4m3>::value && N % 2 == 0) {
+#pragma unroll
+        for (int i = 0; i < N; i += 2) {
+            const auto pair = static_cast<unsigned short>(from[i].bits | (from[i + 1].bits << 8));
+            unsigned two;
+            asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two) : "h"(pair));
+            to[i] = to_f32(f16{static_cast<unsigned short>(two)});
+            to[i + 1] = to_f32(f16{static_cast<unsigned short>(two >> 16)});
+        }
+        return;
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = to_f32(from[i]);
 }
 
 // --- down, nearest even (C11), NaN by C9 ---
@@ -83,19 +123,43 @@ __device__ __forceinline__ float from_f32<float>(float x) {
 }
 template <>
 __device__ __forceinline__ f16 from_f32<f16>(float x) {
+#ifdef __SAMEBITS__
     return f16{static_cast<unsigned short>(narrow<16, 15, 10, 0x7C00u>(x))};
+#else
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return f16{bits};
+#endif
 }
 template <>
 __device__ __forceinline__ bf16 from_f32<bf16>(float x) {
+#if SB_BF16_INSTRUCTIONS
+    unsigned short bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bf16{bits};
+#else
     return bf16{static_cast<unsigned short>(narrow<16, 127, 7, 0x7F80u>(x))};
+#endif
 }
 template <>
 __device__ __forceinline__ e4m3 from_f32<e4m3>(float x) {
+#if SB_FP8_INSTRUCTIONS
+    unsigned short two;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(0.0f), "f"(x));
+    return e4m3{static_cast<unsigned char>(two)};
+#else
     return e4m3{static_cast<unsigned char>(narrow<8, 7, 3, 0x7Eu>(x))};
+#endif
 }
 template <>
 __device__ __forceinline__ e5m2 from_f32<e5m2>(float x) {
+#if SB_FP8_INSTRUCTIONS
+    unsigned short two;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(two) : "f"(0.0f), "f"(x));
+    return e5m2{static_cast<unsigned char>(two)};
+#else
     return e5m2{static_cast<unsigned char>(narrow<8, 15, 2, 0x7Bu>(x))};
+#endif
 }
 
 // One division by the scale, then C11; exact up, then one multiplication by the scale.

@@ -13,12 +13,6 @@
 
 #include "pack.cuh"
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !defined(__SAMEBITS__)
-#define SB_FP8_INSTRUCTIONS 1  // their results are those of the integer work for all 2^32 inputs, NaN included
-#else
-#define SB_FP8_INSTRUCTIONS 0
-#endif
-
 namespace sb {
 
 /// Two values as fp8 (C11), `low` in the lower byte.
@@ -38,22 +32,6 @@ __device__ __forceinline__ uint16_t fp8_pair<e5m2>(float low, float high) {
     uint16_t pair;
     asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
     return pair;
-}
-#endif
-
-/// The values of two fp8 numbers, the one in the lower byte first; exact.
-template <typename C>
-__device__ __forceinline__ void values_of(uint16_t pair, float* values) {
-    values[0] = to_f32(C{static_cast<unsigned char>(pair)});
-    values[1] = to_f32(C{static_cast<unsigned char>(pair >> 8)});
-}
-#if SB_FP8_INSTRUCTIONS
-template <>
-__device__ __forceinline__ void values_of<e4m3>(uint16_t pair, float* values) {
-    unsigned halves;  // f16 holds every e4m3
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
-    values[0] = to_f32(f16{static_cast<unsigned short>(halves)});
-    values[1] = to_f32(f16{static_cast<unsigned short>(halves >> 16)});
 }
 #endif
 
@@ -117,21 +95,12 @@ __device__ __forceinline__ Pack<C, N> stored(const Pack<T, N>& pack, const Divis
 template <int N, typename T, typename C>
 __device__ __forceinline__ Pack<T, N> loaded(const Pack<C, N>& pack, float scale) {
     C from[N];
+    float x[N];
     T to[N];
     __builtin_memcpy(from, &pack, sizeof from);
-    if constexpr (N == 1) {
-        to[0] = from_f32<T>(dequantize(from[0], scale));
-    } else {
+    to_f32<N>(from, x);
 #pragma unroll
-        for (int i = 0; i < N; i += 2) {
-            uint16_t pair;
-            float x[2];
-            __builtin_memcpy(&pair, from + i, sizeof pair);
-            values_of<C>(pair, x);
-            to[i] = from_f32<T>(mul(x[0], scale));
-            to[i + 1] = from_f32<T>(mul(x[1], scale));
-        }
-    }
+    for (int i = 0; i < N; ++i) to[i] = from_f32<T>(mul(x[i], scale));
     Pack<T, N> result;
     __builtin_memcpy(&result, to, sizeof result);
     return result;

@@ -12,8 +12,6 @@ import numpy as np
 from pyref import checks, contract
 from pyref.spec import Call, Scalar, Tensor
 
-FLOATS = ("f32", "f16", "bf16")
-FP8 = ("e4m3", "e5m2")
 INDEX = ("i32", "i64")
 #: Elements of one row: the kernels count the places inside a row in 32 bits.
 ROW = 2**31 - 1
@@ -25,12 +23,6 @@ ROWS: Mapping[str, Tensor | Scalar] = {
 SLOTS: Mapping[str, Tensor | Scalar] = {
     "slots": Tensor("m", "I", "slot of row i < m in both caches; -1: the row is padding; rows from m on are padding too"),
 }
-SCALES: Mapping[str, Tensor | Scalar] = {
-    "k_scale": Tensor("k_scales", "f32", "scale of K for all or one a kv head; given if and only if the caches are fp8", optional=True),
-    "v_scale": Tensor("v_scales", "f32", "scale of V, likewise", optional=True),
-}
-#: An absent scale has no axis.
-SCALE_SIZES: Mapping[str, Callable[[Call], int]] = {"k_scales": lambda call: 0, "v_scales": lambda call: 0}
 
 
 def bits(array: np.ndarray) -> np.ndarray:
@@ -56,20 +48,6 @@ def memory(call: Call) -> None:
     inputs = [name for name in ("k", "v", "slots", "k_scale", "v_scale") if name in call.arrays]
     checks.separate(call, "k_cache", ("v_cache", *inputs))
     checks.separate(call, "v_cache", inputs)
-
-
-def types(call: Call) -> None:
-    """Refuses caches that hold neither the dtype of k nor fp8 (TypeError), and scales that are absent, needless or of another size."""
-    rows, cache = call.dtypes["T"], call.dtypes["C"]
-    if cache != rows and cache not in FP8:
-        raise call.error(TypeError, "k_cache", f"dtype: got {cache}, expected {rows} (from k) or {' or '.join(FP8)}")
-    for name, axis in (("k_scale", "k_scales"), ("v_scale", "v_scales")):
-        if cache == rows and call[name] is not None:
-            raise call.error(TypeError, name, f"got a scale, expected none: a cache of {cache} keeps the bits of k and v")
-        if cache != rows and call[name] is None:
-            raise call.error(TypeError, name, f"missing: a cache of {cache} needs a scale")
-        if cache != rows and call.axes[axis] not in (1, call.axes["g"]):
-            raise call.error(ValueError, name, f"axis {axis}: got {call.axes[axis]}, expected 1 or {call.axes['g']} (axis g, from k)")
 
 
 def slots(call: Call) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyref import checks, contract
-from pyref.classic import PARTITION, WARPS, X_BYTES, Mapping
-from pyref.spec import Array, Call, Scalar, Tensor, itemsize
+from pyref import cache_types, checks, classic_tokens, contract
+from pyref.cache_types import FLOATS, FP8
+from pyref.classic import PARTITION, WARPS, Mapping
+from pyref.spec import Array, Call, Scalar, Tensor
 
 MAX_SHARED_BYTES = 232_448
 """Shared memory of one block: 227 KiB, the most that any of the supported devices has."""
 MAX_GRID_Z = 65_535
+INT32 = 2**31 - 1
 
-DTYPES = {"T": ("f32", "f16", "bf16")}
-CONSTANTS = {"SB_T": "T", "SB_D": "d", "SB_PAGE": "page"}
-DERIVED = {"x": lambda call: X_BYTES // itemsize(call.dtypes["T"])}
+DTYPES = {"T": FLOATS, "C": (*FLOATS, *FP8)}
+CONSTANTS = {"SB_T": "T", "SB_C": "C", "SB_D": "d", "SB_PAGE": "page"}
+DERIVED = {"x": cache_types.x("q")}
+SIZES = cache_types.SCALE_SIZES
 
 
 def partitions(max_seq_len: int) -> int:
@@ -27,15 +30,23 @@ def arguments(*, workspace: bool = False) -> dict[str, Tensor | Scalar]:
     return {
         "out": Tensor("n h | d", "T", "attention output", role="out"),
         "q": Tensor("n h | d", "T", "one query token a sequence"),
-        "k_cache": Tensor("pages g | d/x page x", "T", "keys; x elements of a token lie together", align=16),
-        "v_cache": Tensor("pages g | d page", "T", "values; the tokens of a page lie together", align=16),
-        "block_tables": Tensor("n | max_pages", "i32", "pages of each sequence; entries past its length are not read"),
+        "k_cache": Tensor("pages g | d/x page x", "C", "keys; x elements of a token lie together", align=16),
+        "v_cache": Tensor("pages g | d page", "C", "values; the tokens of a page lie together", align=16),
+        "block_tables": Tensor("n | max_pages", "i32", "pages of each sequence; entries without a token that takes part are not read"),
         "seq_lens": Tensor("n", "i32", "tokens of each sequence"),
         "alibi_slopes": Tensor("h", "f32", "ALiBi: slope * (t - (len - 1)) is added to the scaled logit", optional=True),
+        **cache_types.SCALES,
         "lse": Tensor("n h |", "f32", "natural log-sum-exp of the logits; -inf for a sequence without tokens", role="out", optional=True),
         **(_WORKSPACE if workspace else {}),
         "scale": Scalar("f32", "factor of q . k"),
         "scale2": Scalar("f32", "scale to base 2 (C12)", default=lambda call: contract.scale2(call["scale"]), computed=True),
+        "cap": Scalar("f32", "logits become cap * tanh(logit / cap); 0: as they are", default=lambda call: 0.0),
+        "window": Scalar("i64", "tokens of the sliding window; 0: all", default=lambda call: 0),
+        "tp_rank": Scalar("i64", "number of this part of the heads, where several machines share them", default=lambda call: 0),
+        "blocksparse_local_blocks": Scalar("i64", "blocks at the end that take part", default=lambda call: 0),
+        "blocksparse_vert_stride": Scalar("i64", "of the others every so manieth takes part; 0 or 1: all", default=lambda call: 0),
+        "blocksparse_block_size": Scalar("i64", "tokens of a block", default=lambda call: 64),
+        "blocksparse_head_sliding_step": Scalar("i64", "blocks by which the pattern slides a head", default=lambda call: 0),
         "max_seq_len": Scalar("i64", "no sequence is longer", default=lambda call: call.axes["max_pages"] * call.axes["page"]),
     }
 
@@ -81,13 +92,42 @@ def _check_max_seq_len(call: Call) -> None:
         raise call.error(ValueError, "max_seq_len", text)
 
 
+def _check_numbers(call: Call) -> None:
+    if call["window"] < 0:
+        raise call.error(ValueError, "window", f"got {call['window']}, expected 0 (none) or more")
+    if not 0 <= call["cap"] < np.inf:
+        raise call.error(ValueError, "cap", f"got {call['cap']}, expected 0 (none) or a positive finite number")
+    for name in ("tp_rank", "blocksparse_local_blocks", "blocksparse_vert_stride"):
+        if not 0 <= call[name] <= INT32:
+            raise call.error(ValueError, name, f"got {call[name]}, expected 0 to {INT32}")
+    if not classic_tokens.has_pattern(call):
+        return
+    size, page = call["blocksparse_block_size"], call.axes["page"]
+    if not page <= size <= INT32 or size % page:
+        text = f"got {size}, expected a multiple of page {page} (from k_cache) up to {INT32}: a page takes part or does not"
+        raise call.error(ValueError, "blocksparse_block_size", text)
+    step, rank = call["blocksparse_head_sliding_step"], call["tp_rank"]
+    heads = (rank + 1) * call.axes["h" if step >= 0 else "g"]
+    if abs(step) * heads > INT32:
+        text = f"got {step}, expected at most {INT32 // heads} either way: {heads} heads up to rank {rank} (tp_rank), offsets of 32 bits"
+        raise call.error(ValueError, "blocksparse_head_sliding_step", text)
+
+
 def _check_memory(call: Call) -> None:
     written = [name for name in call.kernel.outputs if call[name] is not None]
     for i, name in enumerate(written):
         checks.separate(call, name, [other for other in call.kernel.tensors if other not in written[: i + 1]])
 
 
-CHECKS = (_check_head_size, _check_page_size, _check_heads, _check_max_seq_len, _check_memory)
+CHECKS = (
+    cache_types.check("q"),
+    _check_head_size,
+    _check_page_size,
+    _check_heads,
+    _check_max_seq_len,
+    _check_numbers,
+    _check_memory,
+)
 
 
 def shared_bytes(d: int, max_seq_len: int) -> int:
@@ -128,8 +168,7 @@ def _check_lengths(call: Call) -> None:
 
 def _check_block_ids(call: Call) -> None:
     tables, pages = call["block_tables"], call.axes["pages"]
-    used = np.arange(call.axes["max_pages"]) * call.axes["page"] < call["seq_lens"][:, None]
-    wrong = np.argwhere(used & ((tables < 0) | (tables >= pages)))
+    wrong = np.argwhere(classic_tokens.pages(call) & ((tables < 0) | (tables >= pages)))
     if wrong.size:
         n, i = wrong[0]
         raise call.error(ValueError, "block_tables", f"[{n}, {i}]: got {tables[n, i]}, expected 0 to {pages - 1} (pages from k_cache)")
@@ -143,7 +182,8 @@ VALUES = (_check_lengths, _check_block_ids)
 
 def work(call: Call) -> int:
     """Steps: two for every head dimension of every token and head, and what every block does besides."""
-    tokens = int(np.maximum(call["seq_lens"], 0).sum(dtype=np.int64))
+    read = classic_tokens.pages(call).sum(axis=1) * call.axes["page"]
+    tokens = int(np.minimum(read, np.maximum(call["seq_lens"], 0)).sum())
     h, n, d = call.axes["h"], call.axes["n"], call.axes["d"]
     return h * (2 * tokens * d + 8 * 128 * n)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyref import checks, contract, row_tiles
-from pyref.cache_write import FLOATS, FP8
+from pyref.cache_types import FLOATS, FP8
 from pyref.row_tiles import RowTiles
 from pyref.spec import Call, Kernel, Tensor, reference
 

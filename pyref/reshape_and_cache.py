@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyref import cache_write, checks
-from pyref.cache_write import FLOATS, FP8, INDEX
+from pyref import cache_types, cache_write, checks
+from pyref.cache_types import FLOATS, FP8
+from pyref.cache_write import INDEX
 from pyref.spec import Call, Kernel, Tensor, itemsize, reference
 
 VECTOR = 16  # bytes that lie together in K
@@ -19,13 +20,6 @@ TILE_ROWS = 32  # rows that a block of the CUDA kernel takes
 def tile_columns(rows: str, cache: str) -> int:
     """Elements that a block of the CUDA kernel takes of each row, for the dtypes of rows and cache."""
     return (256 if rows == cache else 512) // itemsize(rows)
-
-
-def _x(call: Call) -> int:
-    x = VECTOR // itemsize(call.dtypes["C"])
-    if call.axes["d"] % x:
-        raise call.error(ValueError, "k", f"axis d: got {call.axes['d']}, expected a multiple of {x} (x for a cache of {call.dtypes['C']})")
-    return x
 
 
 def _across(call: Call) -> int:
@@ -52,13 +46,13 @@ SPEC = Kernel(
         "k_cache": Tensor("pages g | d/x page x", "C", "cache of K: only slots that are named are written", role="inout", align=VECTOR),
         "v_cache": Tensor("pages g | d page", "C", "cache of V: only slots that are named are written", role="inout"),
         **cache_write.SLOTS,
-        **cache_write.SCALES,
+        **cache_types.SCALES,
     },
     dtypes={"T": FLOATS, "C": (*FLOATS, *FP8), "I": INDEX},
     constants={"SB_T": "T", "SB_C": "C", "SB_INDEX": "I"},
-    derived={"x": _x},
-    sizes=cache_write.SCALE_SIZES,
-    checks=(cache_write.shapes, cache_write.types, _grid, cache_write.memory),
+    derived={"x": cache_types.x("k")},
+    sizes=cache_types.SCALE_SIZES,
+    checks=(cache_write.shapes, cache_types.check("k"), _grid, cache_write.memory),
     values=(cache_write.slots,),
     work=_work,
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pyref import cache_write, row_tiles
-from pyref.cache_write import FLOATS, FP8, INDEX
+from pyref import cache_types, cache_write, row_tiles
+from pyref.cache_types import FLOATS, FP8
+from pyref.cache_write import INDEX
 from pyref.row_tiles import RowTiles
 from pyref.spec import Call, Kernel, Tensor, itemsize, reference
 
@@ -25,12 +26,12 @@ SPEC = Kernel(
         "k_cache": Tensor("pages page g | d", "C", "cache of K: only slots that are named are written", role="inout"),
         "v_cache": Tensor("pages page g | d", "C", "cache of V: only slots that are named are written", role="inout"),
         **cache_write.SLOTS,
-        **cache_write.SCALES,
+        **cache_types.SCALES,
     },
     dtypes={"T": FLOATS, "C": (*FLOATS, *FP8), "I": INDEX},
     constants={"SB_T": "T", "SB_C": "C", "SB_INDEX": "I"},
-    sizes=cache_write.SCALE_SIZES,
-    checks=(cache_write.shapes, cache_write.types, _grid, cache_write.memory),
+    sizes=cache_types.SCALE_SIZES,
+    checks=(cache_write.shapes, cache_types.check("k"), _grid, cache_write.memory),
     values=(cache_write.slots,),
     work=_work,
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pyref import cache_write, row_tiles
-from pyref.cache_write import FLOATS, INDEX
+from pyref.cache_types import FLOATS
+from pyref.cache_write import INDEX
 from pyref.row_tiles import RowTiles
 from pyref.spec import Call, Kernel, Tensor, itemsize, reference
 

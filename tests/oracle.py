@@ -27,13 +27,55 @@ class Exact:
     size: np.ndarray
 
 
-def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, slopes: np.ndarray | None = None) -> Exact:
-    """One query token: q [h, d], k and v [len, g, d] with len >= 1, of any float dtype; query head i uses kv head i // (h/g)."""
+#: The arguments that say which tokens take part.
+NUMBERS = (
+    "window",
+    "tp_rank",
+    "blocksparse_local_blocks",
+    "blocksparse_vert_stride",
+    "blocksparse_block_size",
+    "blocksparse_head_sliding_step",
+)
+
+
+def sees(numbers: Mapping[str, Any], h: int, g: int, head: int, length: int, t: int) -> bool:
+    """Whether token t takes part for a query head, told of a single one. ``numbers``: those of NUMBERS that are given."""
+    window, rank, local, stride, size, step = (numbers.get(name, 0) for name in NUMBERS)
+    if window and length - t > window:
+        return False
+    if stride <= 1:
+        return True
+    block, last = t // size, (length - 1) // size
+    number = rank * h + head if step >= 0 else rank * g + head // (h // g)
+    return last - block < local or (block + 1 + number * abs(step)) % stride == 0
+
+
+def seen(numbers: Mapping[str, Any], h: int, g: int, length: int) -> np.ndarray:
+    """[h, length] of bool: which tokens take part."""
+    return np.array([[sees(numbers, h, g, head, length, t) for t in range(length)] for head in range(h)], bool).reshape(h, length)
+
+
+def attention(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    scale: float,
+    slopes: np.ndarray | None = None,
+    cap: float = 0,
+    seen: np.ndarray | None = None,
+) -> Exact:
+    """One query token: q [h, d], k and v [len, g, d] with len >= 1, of any float dtype; query head i uses kv head i // (h/g). ``seen``
+    [h, len]: which tokens take part, at least one for every head."""
     q, k, v = (contract.to_f32(x).astype(np.float64) for x in (q, k, v))
     k, v = (np.repeat(x, q.shape[0] // x.shape[1], axis=1) for x in (k, v))
     s = np.einsum("hd,thd->ht", q, k) * np.float64(np.float32(scale))
+    if cap:
+        s = np.float64(np.float32(cap)) * np.tanh(s / np.float64(np.float32(cap)))
     if slopes is not None:
         s += slopes.astype(np.float64)[:, None] * (np.arange(len(k)) - (len(k) - 1))
+    if seen is not None:
+        s = np.where(seen, s, -np.inf)
+        v = np.where(seen.T[..., None], v, 0)
     top = s.max(axis=1, keepdims=True)
     p = np.exp(s - top)
     total = p.sum(axis=1, keepdims=True)
@@ -42,7 +84,7 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, slopes:
 
 
 def gather(arguments: Mapping[str, Any], n: int) -> tuple[np.ndarray, np.ndarray]:
-    """K and V [len, g, d] of sequence n out of the classic paged caches among the arguments."""
+    """K and V [len, g, d] of sequence n out of the classic paged caches among the arguments, as they are stored."""
     k_cache, v_cache = arguments["k_cache"], arguments["v_cache"]
     page = v_cache.shape[3]
     t = np.arange(int(arguments["seq_lens"][n]))
@@ -53,7 +95,11 @@ def gather(arguments: Mapping[str, Any], n: int) -> tuple[np.ndarray, np.ndarray
 
 def paged(arguments: Mapping[str, Any], n: int) -> Exact:
     """Float64 attention of sequence n (not empty) of a call of the classic kernels."""
-    return attention(arguments["q"][n], *gather(arguments, n), arguments["scale"], arguments.get("alibi_slopes"))
+    k, v = gather(arguments, n)
+    if "k_scale" in arguments:
+        k, v = (contract.to_f32(x) * arguments[name][:, None] for x, name in ((k, "k_scale"), (v, "v_scale")))
+    visible = seen(arguments, arguments["q"].shape[1], k.shape[1], len(k)) if any(name in arguments for name in NUMBERS) else None
+    return attention(arguments["q"][n], k, v, arguments["scale"], arguments.get("alibi_slopes"), arguments.get("cap", 0), visible)
 
 
 def ulp(x: np.ndarray, dtype: str) -> np.ndarray:

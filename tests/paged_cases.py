@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
+
 from tests.paged_inputs import case
 from tools.cases import ROOT, Case
 
@@ -91,6 +93,93 @@ SCORES = [
     case("scale-tiny", "subnormal logits", scale=1e-40),
 ]
 
+
+def pattern(local: int, stride: int, size: int, step: int = 0, rank: int = 0) -> dict[str, int]:
+    """The block-sparse arguments."""
+    names = ("local_blocks", "vert_stride", "block_size", "head_sliding_step")
+    return {**{f"blocksparse_{name}": value for name, value in zip(names, (local, stride, size, step), strict=True)}, "tp_rank": rank}
+
+
+def small(name: str, why: str, dtype: str = "f16", **rest: Any) -> Case:
+    """A case of two heads of 32, where nothing else is said: small enough for the simulator."""
+    return case(name, why, dtype, **{"h": 2, "g": 1, "d": 32, **rest})
+
+
+CAPS = [
+    *(small(f"{t}-cap", "a soft cap that bends the logits", t, cap=1.5, lens=(20, 35)) for t in FLOATS),
+    *(small(f"{t}-cap-alibi", "a cap before ALiBi, over two partitions", t, cap=2.5, slopes="classic", scale=0.4, lens=(530, 17))
+      for t in FLOATS),
+    small("cap-tiny", "every logit is near the cap", cap=1e-3),
+    small("cap-large", "a cap that bends nothing takes the path of its own still", cap=1e30, scale=0.11, lens=(100,)),
+    small("cap-with-nan", "a NaN logit under a cap", cap=2.0, values="nan-logit"),
+    small("cap-with-infinity", "an infinite logit under a cap is the cap", cap=2.0, values="plus-inf-logit"),
+]  # fmt: skip
+
+WINDOWS = [
+    *(small(f"{t}-window-21", "a window that begins within a page and a vector; longer than a row", t, window=21, lens=(50, 20))
+      for t in FLOATS),
+    *(small(f"{t}-window-{w}", why, t, window=w, lens=(1100, 77))
+      for t, w, why in (("f16", 76, "it begins where a partition does"), ("bf16", 77, "one token of the partition before"),
+                        ("f32", 600, "over two partitions, the first is skipped"), ("bf16", 1, "the last token alone"))),
+    small("window-beyond-32-bits", "a window of 2^40 admits all", window=2**40),
+    small("window-alibi-cap", "distances are those of the whole sequence", window=40, slopes="classic", cap=3.0, lens=(530, 41)),
+    *(small(f"window-page{page}-{t}", "another mapping", t, d=d, page=page, window=w, lens=lens)
+      for t, d, page, w, lens in (("f16", 128, 8, 13, (70, 9)), ("bf16", 128, 32, 45, (100, 45)), ("f32", 64, 256, 300, (770, 299)),
+                                  ("f16", 64, 1, 5, (35, 4)), ("f32", 64, 4, 6, (35, 7)))),
+    small("window-infinite-v", "an infinite V before the window is not met", window=2, values="infinite-v", scale=1.0, lens=(9, 16)),
+    small("window-many-lengths", "lengths from 1 to beyond the window", h=1, window=16, lens=tuple(range(1, 40))),
+]  # fmt: skip
+
+PATTERNS = [
+    *(small(f"{t}-pattern", "a local block, every second one of the others", t, lens=(70, 17), **pattern(1, 2, 16)) for t in FLOATS),
+    *(small(f"{t}-pattern-slides", "the pattern slides by the query head", t, h=4, g=2, lens=(300, 33), **pattern(1, 3, 32, 1))
+      for t in FLOATS),
+    small("pattern-slides-with-kv-heads", "the same for all query heads of a kv head", h=8, g=4, lens=(300, 33), **pattern(1, 5, 16, -2)),
+    small("pattern-of-rank-3", "heads are numbered through the ranks", "bf16", h=4, g=2, lens=(200,), **pattern(1, 7, 16, 1, 3)),
+    small("pattern-of-kv-heads-of-rank-3", "kv heads too", "f32", h=4, g=2, lens=(200,), **pattern(1, 5, 16, -1, 3)),
+    small("pattern-without-local-blocks", "rows of which no token takes part are empty (C10), also for one head alone", h=4, g=4,
+          lens=(16, 0, 33, 100), **pattern(0, 4, 16, 1)),
+    small("pattern-all-local", "more local blocks than there are", lens=(70, 17), **pattern(100, 8, 16)),
+    small("pattern-of-stride-1", "no pattern, whatever else is given", lens=(70, 17), **pattern(0, 1, 0)),
+    small("pattern-skips-partitions", "blocks of more than a partition: whole partitions are skipped", lens=(3700, 1000),
+          **pattern(1, 3, 1024, 1)),
+    small("pattern-across-partitions", "blocks that a partition's end cuts", "bf16", lens=(1100,), **pattern(2, 4, 48)),
+    small("pattern-and-window", "the window begins within a block, and in one that takes no part", window=75, lens=(140, 170),
+          **pattern(1, 3, 32)),
+    small("pattern-alibi-cap", "with ALiBi and a cap", "f32", slopes="classic", cap=2.0, lens=(150,), **pattern(2, 3, 16)),
+    small("pattern-page8-d128", "another mapping", "bf16", d=128, page=8, lens=(150,), **pattern(1, 4, 24)),
+    small("pattern-page256", "another mapping", "f32", d=64, page=256, lens=(1500,), **pattern(1, 3, 256)),
+    small("pattern-page1", "another mapping", d=64, page=1, lens=(60,), **pattern(3, 4, 5)),
+]  # fmt: skip
+
+
+def fp8(dtype: str, cache: str, why: str, name: str = "", **rest: Any) -> Case:
+    """A case over fp8 caches."""
+    return small(f"{dtype}-{cache}{name}", why, dtype, cache=cache, **{"scales": (0.5, 2.0), **rest})
+
+
+FP8 = [
+    *(fp8(t, c, "scales that differ, powers of two") for t in FLOATS for c in ("e4m3", "e5m2")),
+    *(fp8(t, c, "a scale a head, inexact products", "-head-scales", h=4, g=2, scales=([0.3, 1.7], [2.1, 0.013]), lens=(40, 530))
+      for t in FLOATS for c in ("e4m3", "e5m2")),
+    fp8("f16", "e4m3", "one scale for K, one a head for V", "-mixed-scales", h=4, g=2, scales=(0.7, [3.0, 0.25])),
+    fp8("bf16", "e5m2", "one scale a head for K, one for V", "-mixed-scales", h=4, g=2, scales=([3.0, 0.25], 0.7)),
+    *(fp8("f32", c, "every finite pattern in V", "-finite-v", patterns=f"finite-{c}", scales=(0.5, 0.3)) for c in ("e4m3", "e5m2")),
+    *(fp8("bf16", c, "infinity and NaN in V", "-all-v", patterns="all") for c in ("e4m3", "e5m2")),
+    fp8("f16", "e4m3", "the scale of V is a NaN", "-nan-scale", scales=(1.0, np.nan)),
+    fp8("f16", "e4m3", "a scale of K of 0: every weight is 1", "-zero-scale", scales=(0.0, 1.0)),
+    fp8("bf16", "e5m2", "a product with the scale overflows", "-huge-scale", scales=(1.0, 3e38)),
+    fp8("f32", "e4m3", "products with the scale are subnormal", "-tiny-scale", scales=(1.0, 1e-40)),
+    fp8("f16", "e4m3", "three partitions", "-mixed-lengths", lens=(0, 1, 513, 1025)),
+    fp8("bf16", "e4m3", "K and V have strides of their own", "-strides", g=2, **places(k_cache=padded(a0=1, a1=1), v_cache=padded(a1=2))),
+    fp8("f16", "e5m2", "with window, cap and ALiBi", "-window-cap-alibi", window=41, cap=2.0, slopes="classic", lens=(70, 600)),
+    fp8("f32", "e5m2", "under a pattern", "-pattern", lens=(300,), **pattern(1, 3, 32, 1)),
+    *(fp8(t, c, "a mapping of lanes of its own", f"-d{d}-page{page}", d=d, page=page, lens=(1, page + 1, 2 * page + 3))
+      for t, c, d, page in (("f16", "e4m3", 128, 32), ("f32", "e5m2", 64, 32), ("f32", "e4m3", 48, 256), ("bf16", "e4m3", 64, 1),
+                            ("f16", "e5m2", 80, 8), ("bf16", "e5m2", 112, 16), ("f32", "e4m3", 256, 2), ("f16", "e4m3", 512, 16),
+                            ("f16", "e5m2", 128, 128))),
+]  # fmt: skip
+
 LAYOUTS = [
     *(case(f"{t}-q-of-qkv", "q is a slice of qkv", t, **places(q=padded(a1=4))) for t in FLOATS),
     case("q-heads-first", "q is a view of [h, n, d]", **places(q=SWAPPED)),
@@ -155,4 +244,4 @@ TRACE = [
     for i, t in enumerate((*FLOATS, "f16"))
 ]
 
-CASES = [*SPECIALISATIONS, *LENGTHS, *HEADS, *SCORES, *LAYOUTS, *TABLES, *VALUES, *TRACE]
+CASES = [*SPECIALISATIONS, *LENGTHS, *HEADS, *SCORES, *LAYOUTS, *TABLES, *VALUES, *TRACE, *CAPS, *WINDOWS, *PATTERNS, *FP8]

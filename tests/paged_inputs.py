@@ -1,7 +1,8 @@
 """Inputs of the cases of paged_attention_v1 and paged_attention_v2. Both kernels have the same cases (``tests.paged_cases``).
 
-Whatever a kernel must not read is poisoned (C15): slots that no token has, pages that no sequence owns, table entries past a length, the
-gaps between rows. Outputs and the workspace begin as sentinels, so that partitions without tokens must stay as they are.
+Whatever a kernel must not read is poisoned (C15): slots that no token has, tokens that take no part for any query head of a kv head, pages
+that no sequence owns, table entries of pages without a token that takes part, the gaps between rows. Outputs and the workspace begin as
+sentinels, so that partitions in which no token takes part must stay as they are.
 """
 
 from __future__ import annotations
@@ -13,24 +14,27 @@ import numpy as np
 
 from pyref import classic_spec, contract
 from pyref.spec import DTYPES
-from tests.paged_values import SPECIAL
+from tests import oracle
+from tests.paged_values import EVERY_PATTERN, SPECIAL
 from tools.arena import POISON, place, sentinel
 from tools.cases import Case
 from tools.data import Stream
 
 SPARE = 3  # pages that no sequence owns
+NUMBERS = ("cap", "max_seq_len", *oracle.NUMBERS)
 F32 = DTYPES["f32"][0]
 
 
 def case(name: str, why: str, dtype: str = "f16", **rest: Any) -> Case:
     """A case. ``rest``: h, g, d, page; lens, the length of every sequence (or {sequence: length} and n); and where it matters
 
+    cache, the dtype of the caches, with scales (of K and V; a list: one a head) and patterns (a key of EVERY_PATTERN); those of NUMBERS;
     scale; slopes ("classic", "zero", "steep"); values (a key of SPECIAL); tables ("descending", "repeated", "shared"); places (argument
-    -> how ``place`` lays it out); columns (of the table, beyond what the longest sequence needs); max_seq_len; parts (of the workspace,
-    beyond what is needed); lse (whether it is asked for).
+    -> how ``place`` lays it out); columns (of the table, beyond what the longest sequence needs); parts (of the workspace, beyond what
+    is needed); lse (whether it is asked for).
     """
     shape = {"h": 4, "g": 2, "d": 64, "page": 16, "lens": (17, 35), "places": {}, "columns": 1, "parts": 0, "lse": True, **rest}
-    return Case(name, why, {"T": dtype}, shape, seed=sum(name.encode()))
+    return Case(name, why, {"T": dtype, "C": shape.get("cache", dtype)}, shape, seed=sum(name.encode()))
 
 
 def lengths(shape: Mapping[str, Any]) -> np.ndarray:
@@ -68,15 +72,24 @@ def slopes(kind: str, h: int) -> np.ndarray:
 
 
 def caches(
-    shape: Mapping[str, Any], dtype: str, table: np.ndarray, pages: int, lens: np.ndarray, k: np.ndarray, v: np.ndarray
+    shape: Mapping[str, Any], table: np.ndarray, pages: int, lens: np.ndarray, k: np.ndarray, v: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """k_cache and v_cache with the tokens' k and v [tokens, g, d] at their places and poison everywhere else."""
-    g, d, page, storage = shape["g"], shape["d"], shape["page"], DTYPES[dtype][0]
+    """k_cache and v_cache with the tokens' k and v [tokens, g, d] at their places and poison everywhere else; where tokens take no part,
+    they and their table entries are poisoned too."""
+    g, d, page, storage = shape["g"], shape["d"], shape["page"], k.dtype
     x = 16 // storage.itemsize
     n = np.repeat(np.arange(lens.size), lens)
     t = np.arange(n.size) - np.repeat(np.cumsum(lens) - lens, lens)
     ids, slots = table[n, t // page], t % page
     bits = f"u{storage.itemsize}"
+    if any(name in shape for name in oracle.NUMBERS):
+        seen = np.concatenate([oracle.seen(shape, shape["h"], g, length) for length in lens], axis=1)  # [h, tokens]
+        seen = seen.reshape(g, -1, n.size).any(axis=1).T  # [tokens, g]
+        for values in (k, v):
+            values.view(bits)[~seen] = np.iinfo(bits).max
+        table[...] = -1
+        where = seen.any(axis=1)
+        table[n[where], t[where] // page] = ids[where]
     k_cache = np.full((pages, g, d // x, page, x * storage.itemsize), POISON, np.uint8).view(bits)
     v_cache = np.full((pages, g, d, page * storage.itemsize), POISON, np.uint8).view(bits)
     k_cache[ids, :, :, slots] = k.view(bits).reshape(n.size, g, d // x, x)
@@ -97,7 +110,14 @@ def inputs(stem: str, case: Case) -> dict[str, Any]:
         changed = [contract.to_f32(x).copy() for x in (q, k, v)]
         SPECIAL[shape["values"]](*changed, t, np.repeat(lens, lens))
         q, k, v = (contract.from_f32(x, dtype) for x in changed)
-    arrays = {"q": q, **caches(shape, dtype, table, pages, lens, k, v), "block_tables": table, "seq_lens": lens}
+    arrays: dict[str, np.ndarray] = {"q": q}
+    if "cache" in shape:
+        scales = [np.atleast_1d(np.float32(scale)) for scale in shape["scales"]]
+        arrays |= {"k_scale": scales[0], "v_scale": scales[1]}
+        k, v = (contract.quantize(contract.to_f32(x), scale[:, None], shape["cache"]) for x, scale in zip((k, v), scales, strict=True))
+    if "patterns" in shape:
+        EVERY_PATTERN[shape["patterns"]](v.view(np.uint8))
+    arrays |= {**caches(shape, table, pages, lens, k, v), "block_tables": table, "seq_lens": lens}
     if "slopes" in shape:
         arrays["alibi_slopes"] = slopes(shape["slopes"], h)
     found: dict[str, Any] = {name: place(array, **places.get(name, {})) for name, array in arrays.items()}
@@ -108,6 +128,4 @@ def inputs(stem: str, case: Case) -> dict[str, Any]:
         outputs |= {"tmp_out": ((n, h, parts, d), F32), "exp_sums": ((n, h, parts), F32), "max_logits": ((n, h, parts), F32)}
     found |= {name: sentinel(size, storage, **places.get(name, {})) for name, (size, storage) in outputs.items()}
     found["scale"] = shape.get("scale", d**-0.5)
-    if "max_seq_len" in shape:
-        found["max_seq_len"] = longest
-    return found
+    return found | {name: shape[name] for name in NUMBERS if name in shape}

@@ -100,6 +100,26 @@ def zero_k(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length: n
     k[...] = -0.0
 
 
+def finite_patterns(least_infinite: int) -> Callable[[np.ndarray], None]:
+    """Every finite pattern of fp8 in V, in turn over tokens and head dimensions."""
+
+    def change(v: np.ndarray) -> None:
+        magnitudes = np.arange(least_infinite, dtype=np.uint8)
+        v[...] = np.resize(np.concatenate([magnitudes, magnitudes | 0x80]), v.shape)
+
+    return change
+
+
+def all_patterns(v: np.ndarray) -> None:
+    """Each head dimension has one pattern of fp8, infinities and NaN among them: they stay in theirs."""
+    v[...] = np.resize(np.arange(0x70, 0x80, dtype=np.uint8), v.shape[-1])
+
+
+EVERY_PATTERN: dict[str, Callable[[np.ndarray], None]] = {
+    "finite-e4m3": finite_patterns(0x7F),
+    "finite-e5m2": finite_patterns(0x7C),
+    "all": all_patterns,
+}
 SPECIAL: dict[str, Special] = {
     "tiers-up": tiers(lambda t, length: 3 * t // length),
     "tiers-down": tiers(lambda t, length: 2 - 3 * t // length),

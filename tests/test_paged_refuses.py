@@ -50,6 +50,8 @@ def repeated(shape: tuple[int, ...]) -> Region:
 NEEDED = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale")
 ABSENT = dict.fromkeys(("out", "lse", "alibi_slopes", "tmp_out", "exp_sums", "max_logits"))
 K, V = (PAGES, 2, 4, 8, 8), (PAGES, 2, 32, 8)
+ONE = zeros(1, dtype=F32)
+FP8: Change = {"k_cache": zeros(PAGES, 2, 2, 8, 16, dtype=E4M3), "v_cache": zeros(*V, dtype=E4M3)}
 COMMON: list[Bad] = [
     # missing, unknown, of another kind
     *((f"without-{name}", {name: None}, TypeError, (name, "missing")) for name in NEEDED),
@@ -60,8 +62,20 @@ COMMON: list[Bad] = [
     ("lengths-list", {"seq_lens": [9, 0, 16]}, TypeError, ("seq_lens", "got list", "NumPy array")),
     # dtypes
     ("q-f64", {"q": zeros(3, 4, 32, dtype=np.dtype(float))}, TypeError, ("q", "got float64", "expected f32 or f16 or bf16")),
-    ("k-other", {"k_cache": zeros(*K, dtype=BF16)}, TypeError, ("k_cache", "got bf16", "expected f16 (from out)")),
-    ("v-fp8", {"v_cache": sentinel(V, E4M3)}, TypeError, ("v_cache", "got e4m3", "expected f32 or f16 or bf16")),
+    ("caches-other", {"k_cache": zeros(*K, dtype=BF16), "v_cache": zeros(*V, dtype=BF16)}, TypeError,
+     ("k_cache", "got bf16", "expected f16 (from q) or e4m3 or e5m2")),
+    ("v-fp8", {"v_cache": sentinel(V, E4M3)}, TypeError, ("v_cache", "got e4m3", "expected f16 (from k_cache)")),
+    ("v-i32", {"v_cache": zeros(*V, dtype=I32)}, TypeError, ("v_cache", "got i32", "expected f32 or f16 or bf16 or e4m3 or e5m2")),
+    ("needless-scale", {"v_scale": zeros(1, dtype=F32)}, TypeError, ("v_scale", "got a scale", "expected none", "cache of f16")),
+    ("fp8-without-scales", FP8, TypeError, ("k_scale", "missing", "cache of e4m3")),
+    ("fp8-without-v-scale", {**FP8, "k_scale": ONE}, TypeError, ("v_scale", "missing", "cache of e4m3")),
+    ("scale-f16", {**FP8, "k_scale": zeros(1), "v_scale": ONE}, TypeError, ("k_scale", "got f16", "expected f32")),
+    ("scales-of-3-heads", {**FP8, "k_scale": ONE, "v_scale": zeros(3, dtype=F32)}, ValueError,
+     ("v_scale", "got 3", "expected 1 or 2 (axis g)")),
+    ("x-of-f16-for-fp8", {**FP8, "k_cache": zeros(*K, dtype=E4M3), "k_scale": ONE, "v_scale": ONE}, ValueError,
+     ("k_cache", "axis x", "got 8", "expected 16")),
+    ("cap-text", {"cap": "2"}, TypeError, ("cap", "got str", "expected a number")),
+    ("window-float", {"window": 2.0}, TypeError, ("window", "got float", "expected an integer")),
     ("out-f32", {"out": sentinel((3, 4, 32), F32)}, TypeError, ("q", "got f16", "expected f32 (from out)")),
     ("tables-i64", {"block_tables": zeros(3, COLUMNS, dtype=np.dtype(np.int64))}, TypeError, ("block_tables", "got i64", "expected i32")),
     ("lengths-i64", {"seq_lens": zeros(3, dtype=np.dtype(np.int64))}, TypeError, ("seq_lens", "got i64", "expected i32")),
@@ -98,6 +112,17 @@ COMMON: list[Bad] = [
     ("no-kv-heads", {"k_cache": zeros(PAGES, 0, 4, 8, 8), "v_cache": zeros(PAGES, 0, 32, 8)}, ValueError, ("axis h", "g = 0")),
     ("longest-negative", {"max_seq_len": -1}, ValueError, ("max_seq_len", "got -1", "expected 0 to 24")),
     ("longest-too-long", {"max_seq_len": 25}, ValueError, ("max_seq_len", "got 25", "expected 0 to 24", "max_pages 3", "page 8")),
+    ("window-negative", {"window": -1}, ValueError, ("window", "got -1", "0 (none) or more")),
+    *((f"cap-{cap}", {"cap": cap}, ValueError, ("cap", f"got {cap}", "0 (none) or a positive finite number"))
+      for cap in (-1.0, np.inf, np.nan)),
+    *((f"{name}-negative", {name: -1}, ValueError, (name, "got -1", "expected 0 to 2147483647"))
+      for name in ("tp_rank", "blocksparse_local_blocks", "blocksparse_vert_stride")),
+    *((f"pattern-of-blocks-of-{size}", {"blocksparse_vert_stride": 4, "blocksparse_block_size": size}, ValueError,
+       ("blocksparse_block_size", f"got {size}", "multiple of page 8 (from k_cache)")) for size in (0, 4, 12, 2**31)),
+    ("pattern-slides-too-far", {"blocksparse_vert_stride": 4, "blocksparse_head_sliding_step": 2**28, "tp_rank": 1}, ValueError,
+     ("blocksparse_head_sliding_step", "got 268435456", "at most 268435455", "8 heads", "rank 1")),
+    ("pattern-slides-back-too-far", {"blocksparse_vert_stride": 4, "blocksparse_head_sliding_step": -(2**30), "tp_rank": 0}, ValueError,
+     ("blocksparse_head_sliding_step", "got -1073741824", "at most 1073741823", "2 heads")),
     # what only checked=True reads
     ("length-negative", {"seq_lens": place(np.int32([9, -1, 16]))}, ValueError, ("seq_lens", "[1]", "got -1", "0 to 24")),
     ("length-too-long", {"max_seq_len": 15}, ValueError, ("seq_lens", "[2]", "got 16", "expected 0 to 15")),
@@ -106,12 +131,13 @@ COMMON: list[Bad] = [
 ]  # fmt: skip
 
 
-def sized(dtype: str, d: int, page: int, columns: int = 1, n: int = 1, h: int = 1) -> Change:
+def sized(dtype: str, d: int, page: int, columns: int = 1, n: int = 1, h: int = 1, cache: str = "") -> Change:
     """Arguments of other sizes, with one page; outputs are left to the call."""
-    storage = DTYPES[dtype][0]
+    storage = DTYPES[cache or dtype][0]
     x = 16 // storage.itemsize
-    arrays = {"q": (n, h, d), "k_cache": (1, 1, d // x, page, x), "v_cache": (1, 1, d, page)}
+    arrays = {"k_cache": (1, 1, d // x, page, x), "v_cache": (1, 1, d, page)}
     found: Change = {name: place(np.zeros(shape, storage)) for name, shape in arrays.items()}
+    found["q"] = place(np.zeros((n, h, d), DTYPES[dtype][0]))
     found["block_tables"] = place(np.zeros((n, columns), np.int32))
     found["seq_lens"] = place(np.zeros(n, np.int32))
     return {**ABSENT, **found}
@@ -122,6 +148,7 @@ SIZES: list[Bad] = [
       for t, d in (("f32", 12), ("f32", 4), ("f16", 520), ("f16", 0))),
     *((f"page-{page}", sized("f16", 32, page), ValueError, ("k_cache", "axis page", f"got {page}", "power of two from 1 to 256"))
       for page in (0, 3, 24, 512)),
+    ("fp8-head-size", sized("f16", 40, 16, cache="e4m3"), ValueError, ("q", "axis d", "got 40", "multiple of 16 (x for a cache of e4m3)")),
     ("lanes-page1", sized("f16", 40, 1), ValueError, ("k_cache", "axis d", "got 40", "multiple of 32", "page 1", "32 lanes")),
     ("lanes-page2", sized("f32", 24, 2), ValueError, ("k_cache", "axis d", "got 24", "multiple of 16", "page 2", "16 lanes")),
 ]  # fmt: skip
