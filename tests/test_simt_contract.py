@@ -17,6 +17,7 @@ from emu import contract as port
 from emu import simt
 from pyref import contract
 
+simt.install()
 f32 = np.float32
 SPECIAL = np.array(
     [0, 1, 2, 0x7FFFFF, 0x800000, 0x800001, 0x33800000, 0x3EFFFFFF, 0x3F000000, 0x3F7FFFFF, 0x3F800000, 0x3F800001, 0x3FB504F3, 0x3FB504F4,

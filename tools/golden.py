@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import functools
 import hashlib
+import importlib.metadata
 import json
 import os
 import re
@@ -118,7 +119,8 @@ def write(entries: Mapping[str, Mapping[str, Any]], leg: str) -> Path:
     if leg != "sim":
         gpu, nvcc = device.current(), build.find_nvcc()
         name = re.sub("[^a-z0-9]+", "-", gpu.name.lower()).strip("-") + ("" if leg == "gpu" else "-numba")
-        about |= {"gpu": gpu.name, "driver": gpu.driver, "toolkit": build.nvcc_version(nvcc) if nvcc else None}
+        toolkit = f"numba-cuda {importlib.metadata.version('numba-cuda')}" if leg == "numba-gpu" else nvcc and build.nvcc_version(nvcc)
+        about |= {"gpu": gpu.name, "driver": gpu.driver, "toolkit": toolkit}
     path = FOLDER / f"{name}.json"
     kept = json.loads(path.read_text())["cases"] if path.exists() else {}
     known = {f"{stem}/{case.id}" for stem in cases.stems() for case in cases.cases(stem)}
