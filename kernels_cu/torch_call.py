@@ -74,7 +74,7 @@ class _Prepared:
     def _start(self, addresses: Sequence[int], stream: int | None) -> int:
         params = self.filled(addresses)
         if self.space:  # held until the kernel is on the stream: what torch's allocator then gives away is used after it
-            held = torch.zeros(self.space, dtype=torch.uint8, device=self.device)
+            held = torch.empty(self.space, dtype=torch.uint8, device=self.device)
             begin = held.data_ptr()
             for word, offset in self.spaces:
                 params[word] = begin + offset

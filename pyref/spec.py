@@ -49,7 +49,7 @@ class Tensor:
 
     ``dtype`` is a dtype name or a symbol of ``Kernel.dtypes``. ``align``: bytes that the base address and every free stride must be
     a multiple of, because the kernel reads vectors of that size. ``role``: "in", "out" (allocated when absent), "inout", or "work"
-    (allocated as zeros when absent; what it holds after a run is nobody's business and is not compared). ``where`` its memory is when a
+    (allocated when absent; what it holds after a run is nobody's business and is not compared). ``where`` its memory is when a
     GPU runs the kernel: "device", "host" (the call itself reads or writes it, and does not wait for the device), or "any" of the two.
     """
 
@@ -204,8 +204,7 @@ class Call:
         for name, tensor in kernel.tensors.items():
             if tensor.role in ("out", "work") and self.arrays[name] is None and not tensor.optional:
                 shape = [self.size(axis) for axis in tensor.names]
-                make = np.zeros if tensor.role == "work" else np.empty
-                self.arrays[name] = make(shape, DTYPES[self.dtype_of(tensor)][0])
+                self.arrays[name] = np.empty(shape, DTYPES[self.dtype_of(tensor)][0])
 
     def error(self, kind: type[Exception], argument: str, text: str) -> Exception:
         return kind(f"{self.kernel.stem}: {argument}: {text}")
