@@ -213,3 +213,17 @@ def test_parts_of_words() -> None:
     ]  # fmt: skip
     for i, expected in enumerate(want):
         assert (out[i] == expected).all(), i
+
+
+def test_philox() -> None:
+    """The known answer of Philox4x32-10 for key and counter zero, streams that differ, and the moments of its numbers."""
+    library, threads = load("special"), 512
+    words, numbers = np.zeros((threads, 8), np.uint32), np.zeros((threads, 16), np.float32)
+    assert library.run_random(0, at(words), at(numbers), threads) == 0, text(library)
+    assert [hex(word) for word in words[0, :4]] == ["0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8"]
+    assert len(np.unique(words)) == words.size
+    uniform, normal = numbers[:, :8], numbers[:, 8:]
+    assert 0 < uniform.min() < 0.01 < 0.99 < uniform.max() <= 1
+    assert abs(uniform.mean() - 0.5) < 0.02
+    assert abs(normal.mean()) < 0.07
+    assert abs(normal.std() - 1) < 0.05

@@ -169,6 +169,13 @@ extern "C" int runtime_api(float* out, int* sum) {
   if (cudaMemcpyAsync(out, device, sizeof host, cudaMemcpyDeviceToHost, stream) || cudaStreamSynchronize(stream)) return -4;
   if (cudaMemcpyFromSymbol(sum, total, sizeof total)) return -5;
   if (cudaFree(device) || cudaFree(device) != cudaErrorInvalidValue || cudaGetLastError() != cudaErrorInvalidValue) return -6;
+  void *pinned, *managed;
+  cudaPointerAttributes kinds[3];
+  if (cudaMallocHost(&pinned, 8) || cudaMallocManaged(&managed, 8) || cudaPointerGetAttributes(&kinds[0], static_cast<char*>(pinned) + 7) ||
+      cudaPointerGetAttributes(&kinds[1], managed) || cudaPointerGetAttributes(&kinds[2], host) || cudaFreeHost(pinned) || cudaFree(managed) ||
+      kinds[0].type != cudaMemoryTypeHost || kinds[1].type != cudaMemoryTypeManaged || kinds[2].type != cudaMemoryTypeUnregistered) {
+    return -9;
+  }
   cudaDeviceProp p;
   int optin = 0;
   if (cudaGetDeviceProperties(&p, 0) || cudaDeviceGetAttribute(&optin, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0)) return -7;

@@ -1,4 +1,6 @@
 // Functions beside the C library's, and the parts of words.
+#include <curand_kernel.h>
+
 #define ONE(NAME) out[at++ * n + i] = NAME(x[i]);
 __global__ void functions(const double* x, double* out, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x, at = 0;
@@ -22,5 +24,18 @@ extern "C" int run_functions(const double* x, double* out, int n) {
 }
 extern "C" int run_parts(const unsigned* a, const unsigned* b, unsigned* out, int n) {
   parts<<<(n + 63) / 64, 64>>>(a, b, out, n);
+  return cudaGetLastError();
+}
+__global__ void random_words(unsigned long long seed, unsigned* words, float* numbers) {
+  curandStatePhilox4_32_10_t state, later;
+  curand_init(seed, threadIdx.x, 0, &state);
+  curand_init(seed, threadIdx.x, 2, &later);
+  for (int i = 0; i < 8; ++i) words[threadIdx.x * 8 + i] = curand(&state);
+  if (curand(&later) != words[threadIdx.x * 8 + 2]) words[threadIdx.x * 8] = 0;
+  for (int i = 0; i < 8; ++i) numbers[threadIdx.x * 16 + i] = curand_uniform(&state);
+  for (int i = 8; i < 16; ++i) numbers[threadIdx.x * 16 + i] = curand_normal(&state);
+}
+extern "C" int run_random(unsigned long long seed, unsigned* words, float* numbers, int threads) {
+  random_words<<<1, threads>>>(seed, words, numbers);
   return cudaGetLastError();
 }

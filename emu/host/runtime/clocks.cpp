@@ -3,7 +3,6 @@
 #include <functional>
 
 #include "check.h"
-#include "gang.h"
 
 namespace samebits {
 
@@ -140,98 +139,6 @@ void Check::warp_barrier(Worker& worker, unsigned warp, uint32_t group) {
       block.dirty.push_back(warp * 32 + lane);
     }
   }
-}
-
-// Whether the barriers of the cluster that a thread of it has waited for, `phase` of them, order the mark before what it does now.
-bool Check::across(const BlockCheck& block, uint32_t phase, const Mark& mark) const {
-  if (mark.seq - block.cluster >= block.blocks.size()) return false;
-  const Clocks& theirs = block.blocks[mark.seq - block.cluster]->threads[mark.thread];
-  return phase != 0 && ((theirs.returned && phase > theirs.phase) || mark.clock <= theirs.arrived[(phase - 1) % 3]);
-}
-
-void Check::arrive(Worker& worker, const Thread* thread) {
-  settle();
-  Clocks& mine = worker.check.threads[thread->linear];
-  mine.arrived[mine.phase % 3] = mine.clock;
-  worker.check.most = std::max(worker.check.most, ++mine.clock);
-}
-
-void Check::pass(Worker& worker, const Thread* thread) {
-  settle();
-  ++worker.check.threads[thread->linear].phase;
-}
-
-void Check::finish(Worker& worker, const Thread& thread) { worker.check.threads[thread.linear].returned = true; }
-
-// An access to the shared memory of another block: that block must be there, and stay until the access is done.
-void Check::visit(Worker& worker, Worker& owner, Thread* thread, Region& region, uint32_t site) {
-  const Clocks& mine = worker.check.threads[thread->linear];
-  std::string what = "access to shared " + region.name + " of block " + coordinates(owner.block_idx.x, owner.block_idx.y, owner.block_idx.z);
-  if (owner.alive() == 0) {
-    report("block lifetime", what + ", which has returned", thread, site, nullptr);
-  } else if (mine.phase == 0 && mine.refs.empty() && worker.check.refs.empty() && !worker.cooperative()) {
-    report("block lifetime", what + " before a barrier of the cluster: it may not have started", thread, site, nullptr);
-  }
-  owner.check.visits[uint64_t(worker.check.seq) << 16 | thread->linear] = {worker.check.seq, mine.clock, site, uint16_t(thread->linear), 0};
-}
-
-// All threads of a block have returned: accesses of others to its shared memory must be ordered before that.
-void Check::end_block(Worker& worker) {
-  settle();
-  BlockCheck& block = worker.check;
-  uint32_t phase = 0;
-  for (const Clocks& t : block.threads) phase = std::max(phase, t.phase);
-  for (const auto& [key, mark] : block.visits) {
-    auto by = [&, &mark = mark](const Clocks& t) { return through(t.refs, block.seq, mark); };
-    if (mark.seq < first_ || across(block, phase, mark) || through(block.refs, block.seq, mark)) continue;
-    if (std::any_of(block.threads.begin(), block.threads.end(), by)) continue;
-    Worker& visitor = worker.gang().peer(worker, mark.seq - block.cluster);
-    Thread there{};
-    there.block = &visitor;
-    there.linear = mark.thread;
-    report("block lifetime", "access to shared memory of block " + coordinates(worker.block_idx.x, worker.block_idx.y, worker.block_idx.z) +
-                                 ", which may return before it: no barrier of the cluster follows",
-           &there, mark.site, nullptr);
-  }
-}
-
-// Barriers that are variables (cuda::barrier): a phase publishes what those who arrived knew, together.
-void Check::gather(Worker& worker, Thread* thread, uintptr_t address) {
-  settle();
-  Clocks& mine = worker.check.threads[thread->linear];
-  Known& known = gathering_[address];
-  known = {worker.check.seq, worker.check.base, std::move(known.more), std::move(known.refs), false};
-  known.more.push_back({uint16_t(thread->linear), mine.clock});
-  unsigned first = thread->linear & ~31u;
-  for (unsigned lane = 0; lane < 32; ++lane) {
-    if (mine.warp[lane] >= worker.check.base && first + lane != thread->linear) known.more.push_back({uint16_t(first + lane), mine.warp[lane]});
-  }
-  Sync* own = sync_at(address);
-  std::vector<Ref> others = mine.refs;
-  others.erase(std::remove_if(others.begin(), others.end(), [own](const Ref& ref) { return ref.sync == own; }), others.end());
-  join(known.refs, others);
-  worker.check.most = std::max(worker.check.most, ++mine.clock);
-}
-
-void Check::end_phase(uintptr_t address) {
-  Sync& sync = *sync_at(address);
-  Known& known = gathering_[address];
-  sync.by_block[known.seq].push_back(sync.log.size());
-  sync.log.push_back(std::move(known));
-  gathering_.erase(address);
-}
-
-void Check::pass_phase(Worker& worker, Thread* thread, uintptr_t address) {
-  settle();
-  Clocks& mine = worker.check.threads[thread->linear];
-  if (mine.acquired.empty() && mine.refs.empty()) worker.check.dirty.push_back(thread->linear);
-  join(mine.refs, {{sync_at(address), sync_at(address)->log.size()}});
-}
-
-Sync* Check::sync_at(uintptr_t address) {
-  Sync*& sync = syncs_[address];
-  if (sync == nullptr) sync = new Sync;
-  return sync;
 }
 
 std::string Check::place_of(const Region& region, uintptr_t address) const {

@@ -123,37 +123,65 @@ cudaError_t cudaDriverGetVersion(int* v) { return *v = 13000, cudaSuccess; }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (device != 0) return set_error(cudaErrorInvalidDevice, "device " + std::to_string(device) + " of 1");
-  const Arch& a = current_arch();
-  switch (attribute) {
-    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
-    case cudaDevAttrMaxBlockDimX: *value = 1024; break;
-    case cudaDevAttrMaxBlockDimY: *value = 1024; break;
-    case cudaDevAttrMaxBlockDimZ: *value = 64; break;
-    case cudaDevAttrMaxGridDimX: *value = INT_MAX; break;
-    case cudaDevAttrMaxGridDimY: *value = 65535; break;
-    case cudaDevAttrMaxGridDimZ: *value = 65535; break;
-    case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 * 1024; break;
-    case cudaDevAttrWarpSize: *value = 32; break;
-    case cudaDevAttrMaxRegistersPerBlock: *value = 65536; break;
-    case cudaDevAttrMultiProcessorCount: *value = a.multiprocessors; break;
-    case cudaDevAttrL2CacheSize: *value = int(a.l2_bytes); break;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = a.threads_multiprocessor; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = a.major; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = a.minor; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = int(a.shared_multiprocessor); break;
-    case cudaDevAttrMaxRegistersPerMultiprocessor: *value = 65536; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int(a.shared_optin); break;
-    case cudaDevAttrMaxBlocksPerMultiprocessor: *value = a.blocks_multiprocessor; break;
-    case cudaDevAttrReservedSharedMemoryPerBlock: *value = int(a.shared_reserved); break;
-    case cudaDevAttrClockRate: *value = 1980000; break;
-    case cudaDevAttrMemoryClockRate: *value = 3201000; break;
-    case cudaDevAttrGlobalMemoryBusWidth: *value = 6144; break;
-    case cudaDevAttrCooperativeLaunch: *value = 1; break;
-    case cudaDevAttrManagedMemory: *value = 1; break;
-    case cudaDevAttrConcurrentManagedAccess: *value = 1; break;
-    default: return set_error(cudaErrorNotSupported, "cudaDeviceGetAttribute: attribute " + std::to_string(attribute) + " is not modelled");
+  cudaDeviceProp p;
+  cudaGetDeviceProperties(&p, device);
+  const std::pair<cudaDeviceAttr, size_t> known[] = {
+      {cudaDevAttrMaxThreadsPerBlock, p.maxThreadsPerBlock},
+      {cudaDevAttrMaxBlockDimX, p.maxThreadsDim[0]},
+      {cudaDevAttrMaxBlockDimY, p.maxThreadsDim[1]},
+      {cudaDevAttrMaxBlockDimZ, p.maxThreadsDim[2]},
+      {cudaDevAttrMaxGridDimX, p.maxGridSize[0]},
+      {cudaDevAttrMaxGridDimY, p.maxGridSize[1]},
+      {cudaDevAttrMaxGridDimZ, p.maxGridSize[2]},
+      {cudaDevAttrMaxSharedMemoryPerBlock, p.sharedMemPerBlock},
+      {cudaDevAttrTotalConstantMemory, p.totalConstMem},
+      {cudaDevAttrWarpSize, p.warpSize},
+      {cudaDevAttrMaxPitch, p.memPitch},
+      {cudaDevAttrMaxRegistersPerBlock, p.regsPerBlock},
+      {cudaDevAttrClockRate, p.clockRate},
+      {cudaDevAttrTextureAlignment, p.textureAlignment},
+      {cudaDevAttrGpuOverlap, p.deviceOverlap},
+      {cudaDevAttrMultiProcessorCount, p.multiProcessorCount},
+      {cudaDevAttrKernelExecTimeout, p.kernelExecTimeoutEnabled},
+      {cudaDevAttrIntegrated, p.integrated},
+      {cudaDevAttrCanMapHostMemory, p.canMapHostMemory},
+      {cudaDevAttrComputeMode, p.computeMode},
+      {cudaDevAttrConcurrentKernels, p.concurrentKernels},
+      {cudaDevAttrEccEnabled, p.ECCEnabled},
+      {cudaDevAttrPciBusId, p.pciBusID},
+      {cudaDevAttrPciDeviceId, p.pciDeviceID},
+      {cudaDevAttrTccDriver, p.tccDriver},
+      {cudaDevAttrMemoryClockRate, p.memoryClockRate},
+      {cudaDevAttrGlobalMemoryBusWidth, p.memoryBusWidth},
+      {cudaDevAttrL2CacheSize, p.l2CacheSize},
+      {cudaDevAttrMaxThreadsPerMultiProcessor, p.maxThreadsPerMultiProcessor},
+      {cudaDevAttrAsyncEngineCount, p.asyncEngineCount},
+      {cudaDevAttrUnifiedAddressing, p.unifiedAddressing},
+      {cudaDevAttrComputeCapabilityMajor, p.major},
+      {cudaDevAttrComputeCapabilityMinor, p.minor},
+      {cudaDevAttrStreamPrioritiesSupported, p.streamPrioritiesSupported},
+      {cudaDevAttrGlobalL1CacheSupported, p.globalL1CacheSupported},
+      {cudaDevAttrLocalL1CacheSupported, p.localL1CacheSupported},
+      {cudaDevAttrMaxSharedMemoryPerMultiprocessor, p.sharedMemPerMultiprocessor},
+      {cudaDevAttrMaxRegistersPerMultiprocessor, p.regsPerMultiprocessor},
+      {cudaDevAttrManagedMemory, p.managedMemory},
+      {cudaDevAttrIsMultiGpuBoard, p.isMultiGpuBoard},
+      {cudaDevAttrHostNativeAtomicSupported, p.hostNativeAtomicSupported},
+      {cudaDevAttrPageableMemoryAccess, p.pageableMemoryAccess},
+      {cudaDevAttrConcurrentManagedAccess, p.concurrentManagedAccess},
+      {cudaDevAttrComputePreemptionSupported, p.computePreemptionSupported},
+      {cudaDevAttrCooperativeLaunch, p.cooperativeLaunch},
+      {cudaDevAttrMaxSharedMemoryPerBlockOptin, p.sharedMemPerBlockOptin},
+      {cudaDevAttrMaxBlocksPerMultiprocessor, p.maxBlocksPerMultiProcessor},
+      {cudaDevAttrMaxPersistingL2CacheSize, p.persistingL2CacheMaxSize},
+      {cudaDevAttrReservedSharedMemoryPerBlock, p.reservedSharedMemPerBlock},
+      {cudaDevAttrMemoryPoolsSupported, 1},
+      {cudaDevAttrClusterLaunch, p.clusterLaunch},
+  };
+  for (const auto& [named, found] : known) {
+    if (named == attribute) return *value = int(found), cudaSuccess;
   }
-  return cudaSuccess;
+  return set_error(cudaErrorNotSupported, "cudaDeviceGetAttribute: attribute " + std::to_string(attribute) + " is not modelled");
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
@@ -182,6 +210,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   p->l2CacheSize = int(a.l2_bytes);
   p->concurrentKernels = p->unifiedAddressing = p->managedMemory = p->cooperativeLaunch = p->canMapHostMemory = p->concurrentManagedAccess = 1;
   p->asyncEngineCount = 3;
+  p->textureAlignment = p->surfaceAlignment = 512;
+  p->computePreemptionSupported = p->globalL1CacheSupported = p->localL1CacheSupported = p->deviceOverlap = p->streamPrioritiesSupported = 1;
   p->ECCEnabled = 1;
   p->clusterLaunch = a.major >= 9;
   p->clockRate = 1980000;

@@ -16,8 +16,12 @@ namespace {
 
 std::mutex memory_mutex;
 size_t memory_used = 0;
-std::map<void*, size_t>& allocations() {
-  static auto* map = new std::map<void*, size_t>;  // never destroyed: programs free memory at exit
+struct Allocation {
+  size_t bytes;
+  cudaMemoryType type;
+};
+std::map<void*, Allocation>& allocations() {
+  static auto* map = new std::map<void*, Allocation>;  // never destroyed: programs free memory at exit
   return *map;
 }
 
@@ -37,13 +41,13 @@ void* allocate_checked(size_t bytes, const char* what, bool initialised) {
   return memory;
 }
 
-cudaError_t allocate(void** p, size_t bytes, const char* what) {
+cudaError_t allocate(void** p, size_t bytes, const char* what, cudaMemoryType type = cudaMemoryTypeDevice) {
   if (p == nullptr) return set_error(cudaErrorInvalidValue, std::string(what) + ": null pointer");
   *p = nullptr;
   if (bytes == 0) return cudaSuccess;
   void* memory = nullptr;
   if (Check::on != nullptr && bytes <= samebits::current_arch().memory_bytes) {
-    memory = allocate_checked(bytes, what, strstr(what, "Host") != nullptr || strstr(what, "Managed") != nullptr);
+    memory = allocate_checked(bytes, what, type != cudaMemoryTypeDevice);
     next_name.clear();
   }
   if (memory != nullptr) {
@@ -53,7 +57,7 @@ cudaError_t allocate(void** p, size_t bytes, const char* what) {
   // Fresh memory has no defined bytes. Filling gigabytes would take all of them from the machine: large blocks keep the system's zeros.
   if (bytes <= size_t(64) << 20) memset(memory, samebits::poison_byte(), bytes);
   std::lock_guard<std::mutex> lock(memory_mutex);
-  allocations()[memory] = bytes;
+  allocations()[memory] = {bytes, type};
   memory_used += bytes;
   *p = memory;
   return cudaSuccess;
@@ -69,7 +73,7 @@ cudaError_t release(void* p, const char* what) {
       if (Check::on != nullptr) Check::on->report("invalid free", text, nullptr, Check::on->site_of(__builtin_return_address(0)), nullptr);
       return set_error(cudaErrorInvalidValue, text);
     }
-    memory_used -= found->second;
+    memory_used -= found->second.bytes;
     allocations().erase(found);
   }
   if (Check::on != nullptr) {
@@ -93,9 +97,9 @@ void name_allocation(const char* name) { next_name = name; }
 namespace samebits_api {
 
 cudaError_t cudaMalloc(void** p, size_t n) { return allocate(p, n, "cudaMalloc"); }
-cudaError_t cudaMallocHost(void** p, size_t n) { return allocate(p, n, "cudaMallocHost"); }
-cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) { return allocate(p, n, "cudaHostAlloc"); }
-cudaError_t cudaMallocManaged(void** p, size_t n, unsigned) { return allocate(p, n, "cudaMallocManaged"); }
+cudaError_t cudaMallocHost(void** p, size_t n) { return allocate(p, n, "cudaMallocHost", cudaMemoryTypeHost); }
+cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) { return allocate(p, n, "cudaHostAlloc", cudaMemoryTypeHost); }
+cudaError_t cudaMallocManaged(void** p, size_t n, unsigned) { return allocate(p, n, "cudaMallocManaged", cudaMemoryTypeManaged); }
 cudaError_t cudaMallocAsync(void** p, size_t n, cudaStream_t) { return allocate(p, n, "cudaMallocAsync"); }
 cudaError_t cudaFree(void* p) { return release(p, "cudaFree"); }
 cudaError_t cudaFreeHost(void* p) { return release(p, "cudaFreeHost"); }
@@ -141,8 +145,11 @@ cudaError_t cudaMemset2D(void* p, size_t pitch, int value, size_t width, size_t 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
   std::lock_guard<std::mutex> lock(memory_mutex);
   auto after = allocations().upper_bound(const_cast<void*>(p));
-  bool ours = after != allocations().begin() && static_cast<const char*>(p) < static_cast<char*>(std::prev(after)->first) + std::prev(after)->second;
-  *a = {ours ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, 0, ours ? const_cast<void*>(p) : nullptr, const_cast<void*>(p)};
+  auto before = after != allocations().begin() ? std::prev(after) : allocations().end();
+  bool ours = before != allocations().end() && static_cast<const char*>(p) < static_cast<char*>(before->first) + before->second.bytes;
+  void* here = const_cast<void*>(p);
+  cudaMemoryType type = ours ? before->second.type : cudaMemoryTypeUnregistered;
+  *a = {type, 0, ours ? here : nullptr, type != cudaMemoryTypeDevice ? here : nullptr};
   return cudaSuccess;
 }
 cudaError_t cudaHostRegister(void* p, size_t n, unsigned) {
@@ -183,6 +190,7 @@ cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t stream) {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) { return *s = new CUstream_st{flags}, cudaSuccess; }
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithFlags(s, cudaStreamDefault); }
+cudaError_t cudaStreamGetFlags(cudaStream_t s, unsigned* flags) { return *flags = s != nullptr ? s->flags : 0, cudaSuccess; }
 cudaError_t cudaStreamDestroy(cudaStream_t s) { return delete s, cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return samebits::execution_error(); }
 cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }

@@ -11,6 +11,7 @@
 #include "graph.cpp"
 #include "check.cpp"
 #include "clocks.cpp"
+#include "phases.cpp"
 #include "hooks.cpp"
 #include "checked.cpp"
 #include "report.cpp"

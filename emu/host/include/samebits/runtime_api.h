@@ -87,6 +87,30 @@ enum cudaDeviceAttr {
   cudaDevAttrGlobalMemoryBusWidth = 37,
   cudaDevAttrReservedSharedMemoryPerBlock = 111,
   cudaDevAttrClusterLaunch = 120,
+  cudaDevAttrTotalConstantMemory = 9,
+  cudaDevAttrMaxPitch = 11,
+  cudaDevAttrTextureAlignment = 14,
+  cudaDevAttrGpuOverlap = 15,
+  cudaDevAttrKernelExecTimeout = 17,
+  cudaDevAttrIntegrated = 18,
+  cudaDevAttrCanMapHostMemory = 19,
+  cudaDevAttrComputeMode = 20,
+  cudaDevAttrConcurrentKernels = 31,
+  cudaDevAttrEccEnabled = 32,
+  cudaDevAttrPciBusId = 33,
+  cudaDevAttrPciDeviceId = 34,
+  cudaDevAttrTccDriver = 35,
+  cudaDevAttrAsyncEngineCount = 40,
+  cudaDevAttrUnifiedAddressing = 41,
+  cudaDevAttrStreamPrioritiesSupported = 78,
+  cudaDevAttrGlobalL1CacheSupported = 79,
+  cudaDevAttrLocalL1CacheSupported = 80,
+  cudaDevAttrIsMultiGpuBoard = 84,
+  cudaDevAttrHostNativeAtomicSupported = 86,
+  cudaDevAttrPageableMemoryAccess = 88,
+  cudaDevAttrComputePreemptionSupported = 90,
+  cudaDevAttrMaxPersistingL2CacheSize = 108,
+  cudaDevAttrMemoryPoolsSupported = 115,
 };
 
 struct cudaDeviceProp {
@@ -96,6 +120,10 @@ struct cudaDeviceProp {
   int regsPerBlock, regsPerMultiprocessor, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
   int major, minor, multiProcessorCount, maxThreadsPerMultiProcessor, maxBlocksPerMultiProcessor, l2CacheSize;
   int concurrentKernels, unifiedAddressing, managedMemory, cooperativeLaunch, clockRate, memoryClockRate, memoryBusWidth, integrated;
+  size_t textureAlignment, surfaceAlignment;
+  int maxTexture1D, maxTexture2D[2], maxTexture3D[3], maxTexture1DLayered[2], maxTexture2DLayered[3];
+  int computePreemptionSupported, globalL1CacheSupported, localL1CacheSupported, hostNativeAtomicSupported, isMultiGpuBoard, tccDriver;
+  int pageableMemoryAccess, persistingL2CacheMaxSize, streamPrioritiesSupported, deviceOverlap, kernelExecTimeoutEnabled;
   int canMapHostMemory, ECCEnabled, asyncEngineCount, pciBusID, pciDeviceID, pciDomainID, computeMode, concurrentManagedAccess, clusterLaunch;
 };
 struct cudaFuncAttributes {
