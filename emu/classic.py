@@ -113,25 +113,22 @@ def functions(dtype: str, cache: str, d: int, page: int) -> SimpleNamespace:
         member = lane % GROUP
         in_span = member * K_VEC  # this lane's first element of a span
         for number in range(first // PAGE + cuda.threadIdx.x // 32, (end + PAGE - 1) // PAGE, WARPS):
-            begin, stop = number * PAGE, min(number * PAGE + PAGE, end)
-            if not takes_part(p, row, begin, stop):
-                for t in range(begin + lane, stop, 32):
-                    logits[base + t - first] = _MINUS_INF
-                continue
-            block = np.int64(p.block_tables[row.n, number])  # C16
+            begin = number * PAGE
+            used = takes_part(p, row, begin, min(begin + PAGE, end))
+            block = np.int64(p.block_tables[row.n, number]) if used else np.int64(0)  # C16
             for start in range(0, PAGE, K_TOKENS):
                 slot = start + lane // GROUP
                 t = begin + slot
-                in_window = t >= row.begin and t < end
+                reads = used and t >= row.begin and t < end
                 dot = c.ZERO
-                if in_window:
+                if reads:
                     dot = partial_dot(q, in_span, p, row, block, slot)
                 other = GROUP // 2
                 while other > 0:
                     dot = c.add(dot, cuda.shfl_xor_sync(ALL, dot, other))
                     other //= 2
                 if member == 0 and t < end:
-                    logits[base + t - first] = logit(p, row, t, dot) if in_window else _MINUS_INF
+                    logits[base + t - first] = logit(p, row, t, dot) if reads else _MINUS_INF
 
     @device
     def pv(p, row, first, tokens, weights, base, sums):  # noqa: ANN001, ANN202

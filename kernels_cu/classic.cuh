@@ -67,21 +67,18 @@ __device__ __forceinline__ void qk(const Params& p, const Row& row, const float*
   const int in_span = member * kKVec;  // this lane's first element of a span
   for (int page = first / kPage + threadIdx.x / 32; page * kPage < end; page += kWarps) {
     const int start = page * kPage;
-    if (!takes_part(p, row, start, smaller(start + kPage, end))) {
-      for (int t = start + lane; t < smaller(start + kPage, end); t += 32) logits[t - first] = neg(kInf);
-      continue;
-    }
-    const C* k = row.k + static_cast<int64_t>(row.table[page]) * p.k_cache_stride[0] + place_in_k(in_span);
+    const bool used = takes_part(p, row, start, smaller(start + kPage, end));
+    const C* k = row.k + (used ? row.table[page] : int64_t{0}) * p.k_cache_stride[0] + place_in_k(in_span);
 #pragma unroll 1
     for (int turn = 0; turn < kKTurns; ++turn) {
       if (kGroup == 1) __syncwarp();  // or nvcc lifts the loads of q out of the loop, and all of q into registers
       const int slot = turn * kKTokens + lane / kGroup;
       const int t = start + slot;
-      const bool in_window = t >= row.begin && t < end;
-      float dot = in_window ? partial_dot(q + in_span, k + slot * kX, row.k_scale) : 0.0f;
+      const bool reads = used && t >= row.begin && t < end;
+      float dot = reads ? partial_dot(q + in_span, k + slot * kX, row.k_scale) : 0.0f;
 #pragma unroll
       for (int other = kGroup / 2; other > 0; other /= 2) dot = add(dot, __shfl_xor_sync(0xFFFFFFFFu, dot, other));
-      if (member == 0 && t < end) logits[t - first] = in_window ? logit(p, row, t, dot) : neg(kInf);
+      if (member == 0 && t < end) logits[t - first] = reads ? logit(p, row, t, dot) : neg(kInf);
     }
   }
 }

@@ -9,8 +9,8 @@ using namespace sb::classic;
 
 using PagedAttentionV1Params = Params;
 
-// Blocks that a multiprocessor holds: what bounds registers, so that there are as many blocks as can be without a register that spills.
-constexpr int kBlocks = kPage > 32 ? 5 : kD > 64 ? 6 : 8;
+// Blocks that a multiprocessor has room for: this bounds the registers of a thread, loosely enough that none of them spills.
+constexpr int kBlocks = kGroup == 1 ? 4 : 6;
 
 __global__ void __launch_bounds__(kThreads, kBlocks) paged_attention_v1_kernel(const Params p, const int64_t first_sequence) {
   extern __shared__ float logits[];  // of every token; then, a partition at a time, its weights

@@ -10,8 +10,8 @@ using namespace sb::classic;
 
 using PagedAttentionV2Params = Params;
 
-// Blocks that a multiprocessor holds: what bounds registers, so that there are as many blocks as can be without a register that spills.
-constexpr int kBlocks = kD > 64 ? 7 : 8;
+// Blocks that a multiprocessor has room for: this bounds the registers of a thread, loosely enough that none of them spills.
+constexpr int kBlocks = kGroup == 1 ? 5 : 7;
 
 __global__ void __launch_bounds__(kThreads, kBlocks) partition_kernel(const Params p, const int64_t first_sequence) {
   __shared__ alignas(16) float logits[kPartition];

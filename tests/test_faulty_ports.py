@@ -85,7 +85,7 @@ FAULTS = [
     Fault("sum-in-another-order", V1, "classic", "return c.sum_rows(sums[i], sums[D + i], sums[2 * D + i], sums[3 * D + i])",
           "return c.sum_rows(sums[i], sums[2 * D + i], sums[D + i], sums[3 * D + i])", "f32-d64-page16", "out"),
     Fault("window-off-by-one", V1, "classic_row", "length - p.window if", "length - p.window - 1 if", "f16-window-21", "out"),
-    Fault("block-that-takes-no-part", V2, "classic", "if not takes_part(p, row, begin, stop):", "if False:",
+    Fault("block-that-takes-no-part", V2, "classic", "used = takes_part(p, row, begin, min(begin + PAGE, end))", "used = True",
           "f16-pattern", simt.OutOfBounds, "p.k_cache[block, row.g", ("negative index [-1,", "k_cache")),
     Fault("cap-forgotten", V1, "classic", "if p.cap != c.ZERO:", "if False:", "f16-cap", "out"),
     Fault("fp8-scales-swapped", V2, "classic_row", "k_scale = p.k_scale[", "k_scale = p.v_scale[", "f16-e4m3", "out"),

@@ -21,6 +21,7 @@ V1, V2 = STEMS = ("paged_attention_v1", "paged_attention_v2")
 BY_ID = {case.id: case for case in CASES}
 MIXED = [f"{t}-mixed-lengths" for t in ("f16", "bf16", "f32")]
 MIXED += ["f16-page8-length-1025", "bf16-page32-length-1025", "f32-page256-length-770"]
+MIXED += ["f32-window-600", "f16-pattern-slides", "f16-e4m3-mixed-lengths"]
 stems = pytest.mark.parametrize("stem", STEMS)
 mixed = harness.each([BY_ID[name] for name in MIXED])
 
@@ -96,9 +97,11 @@ def test_slots_and_pages_without_tokens_play_no_part(stem: str, case: Case) -> N
 
 
 @stems
-@harness.each([BY_ID["exact-max-seq-len"], BY_ID["tables-without-room"], BY_ID["f32-page256-length-770"]])
+@harness.each([BY_ID["exact-max-seq-len"], BY_ID["tables-without-room"], BY_ID["f32-page256-length-770"], BY_ID["pattern-and-window"],
+               BY_ID["f16-e4m3"]])
 def test_nothing_beyond_the_length_is_touched(stem: str, case: Case) -> None:
-    """Logits end where max_seq_len does, tables with the last page: what lies beyond is nobody's, and bytes do not show it."""
+    """Logits end where max_seq_len does, tables with the last page: what lies beyond is nobody's, and bytes do not show it. Nor do they
+    show a race."""
     found = verify.run_case(stem, case, [legs.HostCheck()])
     assert all(result.equal for result in found), found
 
@@ -213,6 +216,11 @@ def test_infinite_values() -> None:
         assert np.isneginf(out[..., 2]).all()
         assert np.isnan(out[..., [1, 3]]).all()
         assert np.isfinite(out[..., 4:]).all()
+    for cache, nans in (("e4m3", [15]), ("e5m2", [13, 14, 15])):
+        out = of(f"bf16-{cache}-all-v")["out"][..., :16]
+        assert np.isnan(out[..., nans]).all()
+        assert np.isinf(out[..., 12]).all() == (cache == "e5m2")
+        assert np.isfinite(np.delete(out, [12, *nans], axis=-1)).all()
     out = of("f16-nan-v")["out"]
     assert np.isnan(out[..., 3]).all()
     assert np.isfinite(np.delete(out, 3, axis=-1)).all()

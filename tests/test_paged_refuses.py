@@ -47,6 +47,12 @@ def repeated(shape: tuple[int, ...]) -> Region:
     return Region(one.buffer, np.ndarray(shape, F16, one.buffer, one.offset, (0, *one.view.strides[1:])))
 
 
+def endless(heads: int) -> Region:
+    """q of so many heads, all of which are one and the same."""
+    one = place(np.zeros((3, 1, 32), F16))
+    return Region(one.buffer, np.ndarray((3, heads, 32), F16, one.buffer, one.offset, (one.view.strides[0], 0, 2)))
+
+
 NEEDED = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale")
 ABSENT = dict.fromkeys(("out", "lse", "alibi_slopes", "tmp_out", "exp_sums", "max_logits"))
 K, V = (PAGES, 2, 4, 8, 8), (PAGES, 2, 32, 8)
@@ -109,6 +115,7 @@ COMMON: list[Bad] = [
     ("out-shares-rows", {"out": repeated((3, 4, 32))}, ValueError, ("out", "axis n", "stride of 0 bytes", "share memory")),
     # sizes
     ("head-ratio", {**ABSENT, "q": zeros(3, 3, 32)}, ValueError, ("q", "axis h", "got 3", "multiple of g = 2")),
+    ("grid-x", {**ABSENT, "q": endless(2**31)}, ValueError, ("q", "axis h", "got 2147483648", "at most 2147483647", "grid")),
     ("no-kv-heads", {"k_cache": zeros(PAGES, 0, 4, 8, 8), "v_cache": zeros(PAGES, 0, 32, 8)}, ValueError, ("axis h", "g = 0")),
     ("longest-negative", {"max_seq_len": -1}, ValueError, ("max_seq_len", "got -1", "expected 0 to 24")),
     ("longest-too-long", {"max_seq_len": 25}, ValueError, ("max_seq_len", "got 25", "expected 0 to 24", "max_pages 3", "page 8")),
