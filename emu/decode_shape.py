@@ -25,8 +25,8 @@ def unit_of(n: int, most: int) -> int:
 
 @dataclass(frozen=True)
 class Shape:
-    """One specialisation. ``dtype`` of q and out, ``cache`` of K and V; ``group``: query heads of a kv head; ``rows``: a token's V lies side by
-    side; ``warps`` share a tile."""
+    """One specialisation. ``dtype`` of q and out, ``cache`` of K and V; ``group``: query heads of a kv head; ``rows``: a token's V
+    lies side by side; ``warps`` share a tile."""
 
     dtype: str
     cache: str

@@ -88,7 +88,7 @@ struct Shape {
     // A stage is a part of a tile's K (a few vectors of every token) or V (some tokens), which is copied at once. 32 bytes of each are the least.
     static constexpr int kStage = kWarps == 1 ? 4096 : 16384;  // bytes wanted
     static constexpr int kVectorsOfStage = kStage / (16 * kTile);
-    static constexpr int kMaxTokens = kRows ? kTile : clamp(kLanes * (kPage < kX ? kPage : kX), 0, kTile);  // a copy a thread for one dimension
+    static constexpr int kMaxTokens = kRows ? kTile : clamp(kLanes * (kPage < kX ? kPage : kX), 0, kTile);  // a dimension's copies, one a thread
     static constexpr int kTokensOfStage = clamp(sb::unit_of(kStage / (D * kSize), kMaxTokens), 2 * kX, kTile);
     static constexpr int kStagesOfK = (kVectors + kVectorsOfStage - 1) / kVectorsOfStage;
     static constexpr int kStagesOfV = kTile / kTokensOfStage;
