@@ -25,9 +25,11 @@ def unit_of(n: int, most: int) -> int:
 
 @dataclass(frozen=True)
 class Shape:
-    """One specialisation. ``group``: query heads of a kv head; ``rows``: a token's V lies side by side; ``warps`` share a tile."""
+    """One specialisation. ``dtype`` of q and out, ``cache`` of K and V; ``group``: query heads of a kv head; ``rows``: a token's V
+    lies side by side; ``warps`` share a tile."""
 
     dtype: str
+    cache: str
     d: int
     page: int
     group: int
@@ -51,8 +53,8 @@ class Shape:
 
     @property
     def x(self) -> int:
-        """Elements of 16 bytes."""
-        return 16 // itemsize(self.dtype)
+        """Elements of a cache in 16 bytes."""
+        return 16 // itemsize(self.cache)
 
     @property
     def elements(self) -> int:
@@ -107,6 +109,8 @@ class Params(NamedTuple):
     seq_lens: Any  # [n]
     alibi_slopes: Any  # [h]
     sinks: Any  # [h]
+    k_scale: Any  # [1] or [g]
+    v_scale: Any  # [1] or [g]
     part_a: Any  # [n, h, states, d], unnormalised
     part_l: Any  # [n, h, states]
     part_m: Any  # [n, h, states]
@@ -146,6 +150,8 @@ class Row(NamedTuple):
     heads: Any  # query heads of this block
     start: Any
     len: Any  # tokens [start, len) take part
+    k_scale: Any
+    v_scale: Any
 
 
 class Place(NamedTuple):
@@ -169,6 +175,14 @@ class Walk(NamedTuple):
 START = Walk(np.float32(-np.inf), np.float32(0))
 
 
+@device
+def scale_of(scales, kv_head):  # noqa: ANN001, ANN201
+    """The scale of a kv head; where the caches are not fp8, a 1 that nobody multiplies by."""
+    if scales.shape[0] == 0:
+        return np.float32(1)
+    return scales[kv_head if scales.shape[0] > 1 else 0]
+
+
 @device(sim=int)
 def index(x: Any) -> np.int64:
     """A number as 64 bits (C16)."""
@@ -176,15 +190,15 @@ def index(x: Any) -> np.int64:
 
 
 def storage(array: Array) -> Array:
-    """16-bit floats as uint16, as ports take them."""
-    return array.view(np.uint16) if array.itemsize == 2 else array
+    """Floats of 8 and 16 bits as integers, as ports take them."""
+    return array.view(f"u{array.itemsize}") if array.itemsize < 4 else array
 
 
 def params(call: Call) -> Params:
     """The arguments of a call."""
     found = {name: call[name] for name in Params._fields}
     found |= {name: storage(call[name]) for name in ("out", "q", "k_cache", "v_cache")}
-    for name, axes in (("lse", 2), ("alibi_slopes", 1), ("sinks", 1)):
+    for name, axes in (("lse", 2), ("alibi_slopes", 1), ("sinks", 1), ("k_scale", 1), ("v_scale", 1)):
         if found[name] is None:
             found[name] = np.empty((0,) * axes, np.float32)
     return Params(**found)

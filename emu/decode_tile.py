@@ -12,6 +12,7 @@ import numpy as np
 from numba import cuda, float32
 
 from emu import contract as c
+from emu import fp8
 from emu.decode_shape import ALL, Shape, index
 from emu.simt import device
 
@@ -51,8 +52,8 @@ def fold(count: int, combine: str) -> object:
 
 @functools.cache
 def functions(shape: Shape) -> SimpleNamespace:
-    """The device functions of one specialisation. 16-bit floats are uint16 here."""
-    to_f32 = c.TO_F32[shape.dtype]
+    """The device functions of one specialisation. Floats of less than 32 bits are integers here."""
+    value_of = fp8.reader(shape.cache)
     D, PAGE, X, TABLE = shape.d, shape.page, shape.x, shape.table
     HEADS, PAD = shape.heads, shape.pad
     WARPS, TOKENS, LANES, UNIT, DIMS = shape.warps, shape.tokens, shape.lanes, shape.unit, shape.unit * shape.units
@@ -104,7 +105,7 @@ def functions(shape: Shape) -> SimpleNamespace:
                 page, slot = page_and_slot(s, at, t)
                 for j in range(D // X):
                     for x in range(X):
-                        key = to_f32(p.k_cache[page, row.g, j, slot, x])
+                        key = value_of(p.k_cache[page, row.g, j, slot, x], row.k_scale)
                         for h in range(HEADS):
                             dot[i * PAD + h] = c.fma(s.q[j * X + x, h], key, dot[i * PAD + h])  # C8
 
@@ -157,7 +158,7 @@ def functions(shape: Shape) -> SimpleNamespace:
             for i in range(DIMS):
                 dim = (place + i // UNIT * LANES) * UNIT + i % UNIT
                 if dim < D:
-                    value = to_f32(p.v_cache[page, row.g, dim, slot])
+                    value = value_of(p.v_cache[page, row.g, dim, slot], row.v_scale)
                     for h in range(HEADS):
                         acc[i * HEADS + h] = c.fma(s.scratch[at.slot, t * PAD + h], value, acc[i * HEADS + h])
         wait_for_tile()  # p has been read: its place takes a

@@ -11,7 +11,7 @@ from numba import cuda, float32, int32
 
 from emu import contract as c
 from emu import decode_tile, decode_walk
-from emu.decode_shape import SPAN, START, THREADS, TILE, Block, Params, Place, Row, Shape, Stored, index, params
+from emu.decode_shape import SPAN, START, THREADS, TILE, Block, Params, Place, Row, Shape, Stored, index, params, scale_of
 from emu.simt import device
 from pyref.spec import Call
 
@@ -63,12 +63,12 @@ def kernel(shape: Shape) -> Any:
 
     @cuda.jit
     def decode(  # noqa: ANN202
-        out, lse, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, sinks, part_a, part_l, part_m,  # noqa: ANN001
-        scale, scale2, cap, window, split,  # noqa: ANN001
+        out, lse, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, sinks, k_scale, v_scale,  # noqa: ANN001
+        part_a, part_l, part_m, scale, scale2, cap, window, split,  # noqa: ANN001
     ):  # fmt: skip
         p = Params(
-            out, lse, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, sinks, part_a, part_l, part_m,
-            scale, scale2, cap, window, split,
+            out, lse, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, sinks, k_scale, v_scale,
+            part_a, part_l, part_m, scale, scale2, cap, window, split,
         )  # fmt: skip
         s = Block(
             cuda.shared.array((D, PAD), float32),
@@ -84,7 +84,8 @@ def kernel(shape: Shape) -> Any:
         n, g, share = index(cuda.blockIdx.z), index(cuda.blockIdx.x) // HEAD_BLOCKS, index(cuda.blockIdx.y)  # share: its part of the row
         head = g * GROUP + cuda.blockIdx.x % HEAD_BLOCKS * HEADS
         start, length, first_unit, units, blocks = measure(p, n)
-        row = Row(n, g, head, min((g + 1) * GROUP - head, HEADS), start, length)
+        heads = min((g + 1) * GROUP - head, HEADS)
+        row = Row(n, g, head, heads, start, length, scale_of(p.k_scale, g), scale_of(p.v_scale, g))
         if row.len <= 0:
             if share == 0:
                 finish_empty(p, row)
@@ -164,7 +165,7 @@ def launch(call: Call) -> None:
     axes, split, longest = call.axes, call["split"], call["max_seq_len"]
     if axes["n"] == 0 or axes["h"] == 0:
         return  # an empty grid cannot be launched
-    shape = Shape(call.dtypes["T"], axes["d"], axes["page"], axes["group"], axes["rows"], warps=1 if split else 4)
+    shape = Shape(call.dtypes["T"], call.dtypes["C"], axes["d"], axes["page"], axes["group"], axes["rows"], warps=1 if split else 4)
     shares = max(-(-longest // (split * SPAN * TILE if split else TILE)), 1)
     p = params(call)
     kernel(shape)[(axes["g"] * shape.head_blocks, shares, axes["n"]), THREADS](*p)

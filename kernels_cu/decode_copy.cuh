@@ -4,14 +4,16 @@
 #include <cuda_pipeline_primitives.h>
 
 #include "decode_shape.cuh"
+#include "pack.cuh"
 
-// kBytes (2, 4, 8 or 16) into shared memory without passing through registers, where the architecture can; zeros, and nothing is read, where
+// kBytes (1, 2, 4, 8 or 16) into shared memory without passing through registers, where the architecture can; zeros, and nothing is read, where
 // not `there`.
 template <int kBytes>
 __device__ __forceinline__ void copy(void* to, uint64_t address, bool there) {
     const void* from = reinterpret_cast<const void*>(address);
-    if constexpr (kBytes == 2) {
-        *static_cast<unsigned short*>(to) = there ? __ldg(static_cast<const unsigned short*>(from)) : 0;
+    if constexpr (kBytes < 4) {
+        using Word = typename sb::WordOf<kBytes>::type;
+        *static_cast<Word*>(to) = there ? __ldg(static_cast<const Word*>(from)) : 0;
     } else {
 #if __CUDA_ARCH__ >= 800 && !defined(__SAMEBITS__)
         const unsigned target = static_cast<unsigned>(__cvta_generic_to_shared(to)), bytes = there ? kBytes : 0;
@@ -63,7 +65,7 @@ struct Copier {
 
     // count * stride in bytes (C16). Neither is negative and a stride is below 4 GiB (decode_spec.py): one instruction, its sum included.
     __device__ __forceinline__ static uint64_t bytes(int count, int64_t stride) {
-        return static_cast<uint64_t>(static_cast<uint32_t>(count)) * (static_cast<uint32_t>(stride) * static_cast<uint32_t>(sizeof(T)));
+        return static_cast<uint64_t>(static_cast<uint32_t>(count)) * (static_cast<uint32_t>(stride) * static_cast<uint32_t>(kSize));
     }
 
     // Vectors [vector, vector + kVectorsOfStage) of every token's K.
@@ -114,12 +116,12 @@ struct Copier {
             const int own = at.thread / kRuns, run = at.thread % kRuns * kRunLength, t = token + run;
             uint64_t from = v + bytes(tile + t % kPage, p.v_cache_stride[3]) + bytes(own, p.v_cache_stride[2]) + bytes(table[t / kPage], p.v_cache_stride[0]);
             const bool there = t + kRunLength > at.low && t < at.high;
-            unsigned char* target = to + 16 * place_of_value<kPieces>(own, run / kX) + run % kX * sizeof(T);
+            unsigned char* target = to + 16 * place_of_value<kPieces>(own, run / kX) + run % kX * kSize;
 #pragma unroll
             for (int i = 0; i < (D + kStep - 1) / kStep; ++i) {
                 if (D % kStep != 0 && own + i * kStep >= D) continue;
-                if (kStep % 8 != 0) target = to + 16 * place_of_value<kPieces>(own + i * kStep, run / kX) + run % kX * sizeof(T);
-                copy<kRunLength * sizeof(T)>(kStep % 8 != 0 ? target : target + 16 * i * kStep * kPieces, from, there);
+                if (kStep % 8 != 0) target = to + 16 * place_of_value<kPieces>(own + i * kStep, run / kX) + run % kX * kSize;
+                copy<kRunLength * kSize>(kStep % 8 != 0 ? target : target + 16 * i * kStep * kPieces, from, there);
                 from += bytes(kStep, p.v_cache_stride[2]);
             }
         }

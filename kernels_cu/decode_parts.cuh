@@ -23,8 +23,10 @@ struct Words {
             at[0] = v.x, at[1] = v.y;
         } else if constexpr (kSize == 4) {
             at[0] = *static_cast<const unsigned*>(address);
-        } else {
+        } else if constexpr (kSize == 2) {
             at[0] = *static_cast<const unsigned short*>(address);
+        } else {
+            at[0] = *static_cast<const unsigned char*>(address);
         }
     }
 
@@ -33,6 +35,12 @@ struct Words {
     __device__ __forceinline__ float element(int i) const {
         if constexpr (sizeof(T) == 4) {
             return __uint_as_float(at[i]);
+        } else if constexpr (sizeof(T) == 1) {
+            float pair[2];  // what several calls convert alike is converted once
+            const unsigned both = at[i / 4] >> (16 * (i / 2 % 2));
+            const T from[2] = {{static_cast<unsigned char>(both)}, {static_cast<unsigned char>(both >> 8)}};
+            to_f32<2>(from, pair);
+            return pair[i % 2];
         } else {
             return to_f32(T{static_cast<unsigned short>(at[i / 2] >> (16 * (i % 2)))});
         }

@@ -4,12 +4,15 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "contract.cuh"
 #include "decode_parts.cuh"
 #include "dtypes.cuh"
 
-using T = SB_T;
+using T = SB_T;                  // of q and out
+using C = SB_C;                  // of the caches
+constexpr bool kFp8 = !std::is_same<T, C>::value;
 constexpr int D = SB_D;          // head dimensions
 constexpr int kPage = SB_PAGE;   // tokens of a page
 constexpr int kGroup = SB_GROUP; // query heads of a kv head
@@ -22,26 +25,29 @@ struct PagedDecodeParams {
     int64_t lse_stride[2];
     const T* q;  // [n, h, d]
     int64_t q_stride[2];
-    const T* k_cache;  // [pages, g, d/x, page, x]
+    const C* k_cache;  // [pages, g, d/x, page, x]
     int64_t k_cache_stride[4];
-    const T* v_cache;  // [pages, g, d, page]
+    const C* v_cache;  // [pages, g, d, page]
     int64_t v_cache_stride[4];
     const int32_t* block_tables;  // [n, max_pages]
     int64_t block_tables_stride[1];
     const int32_t* seq_lens;    // [n]
     const float* alibi_slopes;  // [h] or null
     const float* sinks;         // [h] or null
+    const float* k_scale;       // [1] or [g]; null unless the caches are fp8
+    const float* v_scale;       // likewise
     float* part_a;              // [n, h, states, d], unnormalised
     int64_t part_a_stride[3];
     float* part_l;  // [n, h, states]
     float* part_m;  // [n, h, states]
     float scale, scale2, cap;
     int64_t window, max_seq_len, split;
-    int64_t n, h, pages, g, max_pages, states;
+    int64_t n, h, pages, g, max_pages, k_scales, v_scales, states;
 };
 
 constexpr int kThreads = 128, kTile = 128, kSpan = 4;
-constexpr int kX = 16 / sizeof(T);                           // elements of a 16-byte vector
+constexpr int kSize = static_cast<int>(sizeof(C));           // bytes of an element of the caches
+constexpr int kX = 16 / kSize;                               // elements of a 16-byte vector of them
 constexpr int kVectors = D / kX;                             // vectors of a token's K, or V where it lies in rows
 constexpr int kTable = kTile / kPage > 0 ? kTile / kPage : 1;  // pages of a tile
 
@@ -56,6 +62,7 @@ struct Row {
     int start, len;  // tokens [start, len) take part
     // A unit is what is stored as one state, a tile or a span: the row has [first_unit, units), `blocks` blocks share them.
     int first_unit, units, blocks;
+    float k_scale, v_scale;  // of fp8 caches
 };
 
 constexpr int clamp(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
@@ -81,10 +88,11 @@ struct Shape {
     // A stage is a part of a tile's K (a few vectors of every token) or V (some tokens), which is copied at once. 32 bytes of each are the least.
     static constexpr int kStage = kWarps == 1 ? 4096 : 16384;  // bytes wanted
     static constexpr int kVectorsOfStage = kStage / (16 * kTile);
-    static constexpr int kTokensOfStage = clamp(sb::unit_of(kStage / (D * static_cast<int>(sizeof(T))), kTile), 2 * kX, kTile);
+    static constexpr int kMaxTokens = kRows ? kTile : clamp(kLanes * (kPage < kX ? kPage : kX), 0, kTile);  // a dimension's copies, one a thread
+    static constexpr int kTokensOfStage = clamp(sb::unit_of(kStage / (D * kSize), kMaxTokens), 2 * kX, kTile);
     static constexpr int kStagesOfK = (kVectors + kVectorsOfStage - 1) / kVectorsOfStage;
     static constexpr int kStagesOfV = kTile / kTokensOfStage;
-    static constexpr int kBytesOfV = kTokensOfStage * D * static_cast<int>(sizeof(T));
+    static constexpr int kBytesOfV = kTokensOfStage * D * kSize;
     static constexpr int kBytes = kBytesOfV > kStage ? kBytesOfV : kStage;
 
     static constexpr int kScratch = kPad * kTile > kHeads * D ? kPad * kTile : kHeads * D;

@@ -3,6 +3,9 @@
 
 #include "decode_copy.cuh"
 
+// The value of an element of a cache: exact, or of fp8 dequantised (C11).
+__device__ __forceinline__ float value_of(float exact, float scale) { return kFp8 ? sb::mul(exact, scale) : exact; }
+
 // C12: base-2 logits of dot products where there is a cap or a bias, in place, one by one through shared memory: short code counts more there.
 template <class S>
 __device__ __forceinline__ void make_special_logits(const PagedDecodeParams& p, Block<S>& s, const Tile& at,
@@ -67,7 +70,7 @@ __device__ __forceinline__ void add_dot_products(const Block<S>& s, const Tile& 
             for (int r = 0; r < S::kRun; ++r) {
 #pragma unroll
                 for (int i = 0; i < S::kTokens; ++i) {
-                    const float value = key[i].template element<T>(x + r);
+                    const float value = value_of(key[i].template element<C>(x + r), s.row.k_scale);
 #pragma unroll
                     for (int h = 0; h < S::kHeads; ++h) dot[i][h] = sb::fma(q.at[r * S::kPad + h], value, dot[i][h]);  // C8
                 }
@@ -137,7 +140,7 @@ template <class S>
 __device__ __forceinline__ void add_values(const Block<S>& s, const Tile& at, int token, const unsigned char* stage,
                                            float (&a)[S::kDims][S::kHeads]) {
     constexpr int kStep = kRows ? (S::kRun > 2 ? S::kRun : 2) : kX;  // tokens at a time
-    using Vector = sb::Words<(kRows ? S::kUnit * sizeof(T) : 16)>;
+    using Vector = sb::Words<(kRows ? S::kUnit * kSize : 16)>;
     constexpr int kVectorsOfStep = kRows ? kStep * S::kUnits : S::kDims;
     constexpr int kUnroll = S::kWarps == 1 ? 1 : 4;
 #pragma unroll kUnroll
@@ -147,7 +150,7 @@ __device__ __forceinline__ void add_values(const Block<S>& s, const Tile& at, in
         for (int i = 0; i < kVectorsOfStep; ++i) {
             const int dim = dimension<S>(at, kRows ? i % S::kUnits * S::kUnit : i), there = dim < D ? dim : 0;
             if constexpr (kRows) {
-                value[i].read(stage + ((t + i / S::kUnits) * D + there) * sizeof(T));
+                value[i].read(stage + ((t + i / S::kUnits) * D + there) * kSize);
             } else {
                 value[i].read(stage + 16 * place_of_value<S::kTokensOfStage / kX>(there, t / kX));
             }
@@ -159,8 +162,9 @@ __device__ __forceinline__ void add_values(const Block<S>& s, const Tile& at, in
             for (int r = 0; r < S::kRun; ++r) {
 #pragma unroll
                 for (int i = 0; i < S::kDims; ++i) {
-                    const float v = kRows ? value[(u + r) * S::kUnits + i / S::kUnit].template element<T>(i % S::kUnit)
-                                          : value[i].template element<T>(u + r);
+                    const float exact = kRows ? value[(u + r) * S::kUnits + i / S::kUnit].template element<C>(i % S::kUnit)
+                                              : value[i].template element<C>(u + r);
+                    const float v = value_of(exact, s.row.v_scale);
 #pragma unroll
                     for (int h = 0; h < S::kHeads; ++h) a[i][h] = sb::fma(weight.at[r * S::kPad + h], v, a[i][h]);  // C8
                 }
@@ -181,7 +185,7 @@ __device__ __forceinline__ void add_some_values(const Block<S>& s, const Tile& a
         for (int i = 0; i < S::kDims; ++i) {
             const int dim = dimension<S>(at, i), there = dim < D ? dim : 0;
             const int place = kRows ? t * D + there : kX * place_of_value<S::kTokensOfStage / kX>(there, t / kX) + t % kX;
-            const float v = sb::to_f32(reinterpret_cast<const T*>(stage)[place]);
+            const float v = value_of(sb::to_f32(reinterpret_cast<const C*>(stage)[place]), s.row.v_scale);
 #pragma unroll
             for (int h = 0; h < S::kHeads; ++h) a[i][h] = sb::fma(s.scratch[at.slot][(token + t) * S::kPad + h], v, a[i][h]);
         }

@@ -107,6 +107,10 @@ __global__ void __launch_bounds__(kThreads, S::kResident) decode(const PagedDeco
         Row row;
         measure<S>(p, n, len, row);
         row.head = head, row.heads = heads;
+        if constexpr (kFp8) {
+            row.k_scale = p.k_scale[p.k_scales == 1 ? 0 : g];
+            row.v_scale = p.v_scale[p.v_scales == 1 ? 0 : g];
+        }
         s.row = row;
     }
 #pragma unroll

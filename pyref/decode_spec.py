@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyref import checks
+from pyref import cache_types, checks
 from pyref.spec import Array, Call
 
 TILE = 128  # tokens, C13
@@ -162,7 +162,17 @@ def _check_memory(call: Call) -> None:
         checks.separate(call, name, [other for other in call.kernel.tensors if other not in written[: i + 1]])
 
 
-CHECKS = (_check_heads, _check_page, _check_v_memory, _check_strides, _check_numbers, _check_grid, _check_workspace, _check_memory)
+CHECKS = (
+    cache_types.check("q"),
+    _check_heads,
+    _check_page,
+    _check_v_memory,
+    _check_strides,
+    _check_numbers,
+    _check_grid,
+    _check_workspace,
+    _check_memory,
+)
 
 
 # -- checks that read arrays (checked=True) --

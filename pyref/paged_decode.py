@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pyref import cache_types, decode_spec
 from pyref import contract as c
-from pyref import decode_spec
+from pyref.cache_types import FLOATS, FP8
 from pyref.decode_spec import SPAN, TILE, cache_views, choose_split, first_token, spans, tiles
-from pyref.spec import Array, Call, Kernel, Scalar, Tensor, itemsize, reference
+from pyref.spec import Array, Call, Kernel, Scalar, Tensor, reference
 
 __all__ = ["SPAN", "SPEC", "TILE", "cache_views", "choose_split", "run", "spans", "tiles"]
 
@@ -23,12 +24,13 @@ SPEC = Kernel(
         "out": Tensor("n h | d", "T", "the result", role="out"),
         "lse": Tensor("n h |", "f32", "natural log-sum-exp of each row, -inf where it is empty", role="out", optional=True),
         "q": Tensor("n h | d", "T", "query; may be a slice of qkv"),
-        "k_cache": Tensor("pages g d/x page | x", "T", "keys, x = 16 bytes of head dimensions; other layouts by strides", align=16),
-        "v_cache": Tensor("pages g d page |", "T", "values; the stride of d or of page is 1"),
+        "k_cache": Tensor("pages g d/x page | x", "C", "keys, x = 16 bytes of head dimensions; other layouts by strides", align=16),
+        "v_cache": Tensor("pages g d page |", "C", "values; the stride of d or of page is 1"),
         "block_tables": Tensor("n | max_pages", "i32", "pages of each sequence; entries without a token that takes part are not read"),
         "seq_lens": Tensor("n", "i32", "tokens of each sequence; 0 gives +0 and an LSE of -inf"),
         "alibi_slopes": Tensor("h", "f32", "slope of each head's bias", optional=True),
         "sinks": Tensor("h", "f32", "natural logit of each head that joins the denominator alone", optional=True),
+        **cache_types.SCALES,
         "part_a": Tensor("n h states | d", "f32", "workspace: unnormalised outputs of stored states", role="work"),
         "part_l": Tensor("n h states", "f32", "workspace: their sums", role="work"),
         "part_m": Tensor("n h states", "f32", "workspace: their maxima", role="work"),
@@ -43,14 +45,14 @@ SPEC = Kernel(
             default=lambda call: choose_split(call.axes["n"], call.axes["g"], call["max_seq_len"]),
         ),
     },
-    dtypes={"T": ("f32", "f16", "bf16")},
-    constants={"SB_T": "T", "SB_D": "d", "SB_PAGE": "page", "SB_GROUP": "group", "SB_ROWS": "rows"},
+    dtypes={"T": FLOATS, "C": (*FLOATS, *FP8)},
+    constants={"SB_T": "T", "SB_C": "C", "SB_D": "d", "SB_PAGE": "page", "SB_GROUP": "group", "SB_ROWS": "rows"},
     derived={
-        "x": lambda call: 16 // itemsize(call.dtypes["T"]),
+        "x": cache_types.x("q"),
         "group": lambda call: call.axes["h"] // max(call.axes["g"], 1),
         "rows": lambda call: int(decode_spec.token_major(call)),
     },
-    sizes={"states": decode_spec.states},
+    sizes={**cache_types.SCALE_SIZES, "states": decode_spec.states},
     checks=decode_spec.CHECKS,
     values=decode_spec.VALUES,
     work=lambda call: _work(call),
@@ -62,6 +64,12 @@ def _work(call: Call) -> int:
     n, g, h, d = (call.axes[axis] for axis in "nghd")
     tokens = sum(length - first_token(call, length) for length in call["seq_lens"].tolist() if length > 0)
     return 10 * tokens * h * d + 8 * 128 * n * g * decode_spec.shares(call)
+
+
+def _values(call: Call, which: str, kv_head: int, pages: Array, slots: Array) -> c.F32:
+    """K or V of a kv head's tokens in binary32, [tokens, ...]: exact, or of fp8 dequantised (C11)."""
+    stored, scale = call[f"{which}_cache"][pages, kv_head, :, slots], call[f"{which}_scale"]
+    return c.to_f32(stored) if scale is None else c.dequantize(stored, scale[kv_head if scale.size > 1 else 0])
 
 
 def _logits(call: Call, s: c.F32, length: int, first: int, heads: slice) -> c.F32:
@@ -101,8 +109,8 @@ def _tiles_of(call: Call, n: int, kv_head: int, length: int, heads: slice) -> It
         live = (t >= start) & (t < length)
         read = np.minimum(np.maximum(t, start), length - 1)  # others are not read: their place is taken by one that is
         pages, slots = call["block_tables"][n, read // page], read % page
-        k = c.to_f32(call["k_cache"][pages, kv_head, :, slots]).reshape(-1, d)
-        v = c.to_f32(call["v_cache"][pages, kv_head, :, slots]).reshape(-1, TILE, d)
+        k = _values(call, "k", kv_head, pages, slots).reshape(-1, d)
+        v = _values(call, "v", kv_head, pages, slots).reshape(-1, TILE, d)
         s2 = _logits(call, c.chain(q[:, None, :], k[None, :, :]), length, begin * TILE, heads)  # C13.1
         m, l, a = _tile_states(s2.reshape(len(q), -1, TILE), v, live.reshape(-1, TILE))  # noqa: E741
         for u in range(end - begin):
@@ -130,9 +138,9 @@ def run(call: Call) -> None:
     """out[n,h,:] = sum over t of softmax(scale * q[n,h,:] . k[t,:]) v[t,:], t over the sequence's tokens (or its window's), C13.
 
     Shapes and dtypes are those of SPEC; query head h reads kv head h // (h/g). Caches in another layout than the classic one are passed as
-    views (``cache_views``). Returns out, or (out, lse) where an array for lse was given. The bytes depend on dtype and on the row's own
-    tokens alone: neither the batch, nor ``split``, nor the layout, nor the page size changes them. A row of no tokens is +0 with an LSE of
-    -inf, also where it has a sink (C10).
+    views (``cache_views``); those of fp8 are dequantised with the scales of their kv head (C11). Returns out, or (out, lse) where an array
+    for lse was given. The bytes depend on dtypes and on the row's own tokens alone: neither the batch, nor ``split``, nor the layout, nor
+    the page size changes them. A row of no tokens is +0 with an LSE of -inf, also where it has a sink (C10).
     """
     group, lengths = call.axes["group"], call["seq_lens"]
     out, lse, empty = call["out"], call["lse"], lengths <= 0

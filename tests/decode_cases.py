@@ -45,9 +45,10 @@ TOKEN_MAJOR = [
 ]  # fmt: skip
 
 
-def specialisation(dtype: str, d: int, page: int, group: int, layouts: tuple[str, str]) -> list[Case]:
+def specialisation(dtype: str, d: int, page: int, group: int, layouts: tuple[str, str], **rest: Any) -> list[Case]:
     """Three cases of a specialisation: stored states, whole spans (in two layouts), and few tokens, which every leg runs."""
-    name, heads = f"{dtype}-d{d}-page{page}-group{group}", f"{dtype}, head size {d}, page {page}, {group} heads a kv head"
+    dtypes = "-".join([dtype, *([rest["cache"]] if "cache" in rest else [])])
+    name, heads = f"{dtypes}-d{d}-page{page}-group{group}", f"{dtypes}, head size {d}, page {page}, {group} heads a kv head"
     g = 2 if group < 3 else 1
     kinds = (
         (layouts[0], "tile", 0, (1, page + 1, 130)),
@@ -56,7 +57,7 @@ def specialisation(dtype: str, d: int, page: int, group: int, layouts: tuple[str
     )
     return [
         case(f"{name}-{layout}-{kind}", f"{heads}, {layout} layout, {SPLITS[split]}: a mapping of lanes of its own", dtype,
-             h=group * g, g=g, d=d, page=page, layout=layout, split=split, lens=lens)
+             h=group * g, g=g, d=d, page=page, layout=layout, split=split, lens=lens, **rest)
         for layout, kind, split, lens in kinds
     ]  # fmt: skip
 
@@ -238,6 +239,54 @@ VALUES = [
     case("f16-zero-k", "every weight is 1", values="zero-k", lens=(17, 300)),
 ]  # fmt: skip
 
+# -- fp8 caches --
+
+#: (dtype, of the caches, head size, page size, query heads of a kv head, layouts)
+FP8_MAPPINGS = [
+    ("f16", "e4m3", 64, 16, 2, ("classic", "classic")), ("bf16", "e5m2", 64, 16, 2, ("classic", "classic")),
+    ("f16", "e4m3", 64, 16, 2, ("nhd", "hnd")), ("bf16", "e4m3", 128, 16, 4, ("classic", "classic")),
+    ("f16", "e5m2", 128, 16, 8, ("hnd", "nhd")), ("f16", "e4m3", 32, 1, 1, ("classic", "classic")),
+    ("bf16", "e5m2", 16, 256, 1, ("classic", "classic")), ("bf16", "e4m3", 16, 2, 8, ("classic", "classic")),
+    ("f32", "e4m3", 48, 4, 3, ("classic", "classic")), ("bf16", "e5m2", 256, 1, 1, ("hnd", "nhd")),
+]  # fmt: skip
+
+
+def fp8(dtype: str, cache: str, name: str, why: str, **rest: Any) -> Case:
+    """A case over fp8 caches."""
+    return case(f"{dtype}-{cache}-{name}", why, dtype, cache=cache, **{"scales": (0.5, 2.0), **rest})
+
+
+MAIN = (("f16", "e4m3", "classic"), ("bf16", "e5m2", "classic"), ("f16", "e4m3", "nhd"))
+FP8 = [
+    *in_turn([specialisation(t, d, page, group, layouts, cache=c, scales=(0.7, 1.3)) for t, c, d, page, group, layouts in FP8_MAPPINGS]),
+    *(fp8(t, c, f"{layout}-scales-split{split}", f"scales that differ, powers of two; {SPLITS[split]}", layout=layout, split=split)
+      for t, c, layout in MAIN for split in (0, 1)),
+    *(fp8(t, c, f"{layout}-head-scales-split{split}", f"a scale a kv head, inexact products; {SPLITS[split]}", layout=layout, split=split,
+          h=4, g=2, scales=([0.3, 1.7], [2.1, 0.013]), lens=(18, 0, 140)) for t, c, layout in MAIN for split in (0, 1)),
+    fp8("f16", "e4m3", "mixed-scales", "one scale for K, one a kv head for V", h=4, g=2, scales=(0.7, [3.0, 0.25])),
+    fp8("bf16", "e5m2", "mixed-scales", "one scale a kv head for K, one for V", h=4, g=2, scales=([3.0, 0.25], 0.7)),
+    *(fp8(t, c, f"spans-split{split}", f"states of two spans; {SPLITS[split]}", lens=(513, 3), split=split)
+      for t, c, _ in MAIN[:2] for split in (0, 1, 2)),
+    *(fp8(t, c, f"{layout}-all", "ALiBi, cap, window and sinks together: what lies before the window is poison", layout=layout, split=1,
+          slopes="classic", cap=3.0, window=37, sinks="mixed", lens=(150, 17)) for t, c, layout in MAIN),
+    *(fp8(t, c, "finite-v", "every finite pattern in V, subnormal numbers among them", patterns=f"finite-{c}", scales=(0.5, 0.3), split=1)
+      for t, c, _ in MAIN[:2]),
+    *(fp8(t, c, f"{layout}-all-v", "infinity and NaN in V stay in their head dimensions", layout=layout, patterns="all")
+      for t, c, layout in MAIN),
+    *(fp8(t, c, "nan-k", "a NaN in K", values="nan-logit") for t, c, _ in MAIN[:2]),
+    *(fp8(t, c, "saturated", "K beyond the greatest number of fp8", values="huge", scale=1.0) for t, c, _ in MAIN[:2]),
+    fp8("f16", "e4m3", "subnormal-v", "V of subnormal numbers, under a small scale", values="subnormal-v", scales=(1.0, 0.0019)),
+    fp8("bf16", "e5m2", "subnormal-v", "V of subnormal numbers", values="subnormal-v", scales=(1.0, 1.0)),
+    fp8("f16", "e4m3", "nan-scale", "the scale of V is a NaN", scales=(1.0, float("nan"))),
+    fp8("f16", "e4m3", "zero-scale", "a scale of K of 0: every weight is 1", scales=(0.0, 1.0)),
+    fp8("bf16", "e5m2", "huge-scale", "products with the scale overflow", patterns="all", scales=(1.0, 3e38)),
+    fp8("bf16", "e5m2", "tiny-scale", "products with the scale are subnormal", patterns="finite-e5m2", scales=(1.0, 1e-44)),
+    fp8("f16", "e4m3", "strides", "K and V have strides of their own", h=4, g=2,
+        **places(k_cache=padded(a0=1, a1=1), v_cache=padded(a1=2))),
+    fp8("f16", "e4m3", "heads-padded", "rows of 64 in 80", h=4, g=2, layout="nhd", **places(k_cache=padded(a3=16), v_cache=padded(a3=16))),
+    fp8("f16", "e4m3", "k-nhd-v-classic", "K token by token, V dimension by dimension", layout="nhd/classic", lens=(17, 40)),
+]  # fmt: skip
+
 with open(ROOT / "tests" / "data" / "trace_lengths.json") as _file:
     _BATCHES = json.load(_file)["batches"]
 
@@ -247,4 +296,4 @@ TRACE = [
     for i, (t, layout, split) in enumerate((("f16", "classic", None), ("bf16", "nhd", 1), ("f32", "hnd", 0), ("f16", "nhd", 3)))
 ]  # fmt: skip
 
-CASES = [*SPECIALISATIONS, *LENGTHS, *PATHS, *EDGES, *HEADS, *STRIDES, *TABLES, *VALUES, *TRACE]
+CASES = [*SPECIALISATIONS, *LENGTHS, *PATHS, *EDGES, *HEADS, *STRIDES, *TABLES, *VALUES, *FP8, *TRACE]

@@ -28,7 +28,8 @@ def case(name: str, why: str, dtype: str = "f16", **rest: Any) -> Case:
     """A case. ``rest``: h, g, d, page; lens, the length of every sequence (or {sequence: length} and n); and where it matters
 
     layout ("classic", "nhd", "hnd", or K's and V's as "nhd/classic"); split (None: the launcher's choice); scale; cap; window; slopes
-    ("classic", "zero", "steep"); sinks (a key of SINKS); values (a key of SPECIAL); tables ("descending", "repeated", "shared"); places
+    ("classic", "zero", "steep"); sinks (a key of SINKS); cache, the dtype of the caches, with scales (of K and V; a list: one a kv head)
+    and patterns (a key of EVERY_PATTERN); values (a key of SPECIAL); tables ("descending", "repeated", "shared"); places
     (argument -> how ``place`` lays it out); columns (of the table, beyond what the longest sequence needs); max_seq_len; states (of the
     workspace, beyond what is needed); work (whether the workspace is given); lse (whether it is asked for).
     """
@@ -38,7 +39,7 @@ def case(name: str, why: str, dtype: str = "f16", **rest: Any) -> Case:
     }  # fmt: skip
     _, _, v_layout = shape["layout"].rpartition("/")
     shape |= {"group": shape["h"] // shape["g"], "rows": int(v_layout != "classic")}
-    return Case(name, why, {"T": dtype}, shape, seed=sum(name.encode()))
+    return Case(name, why, {"T": dtype, "C": shape.get("cache", dtype)}, shape, seed=sum(name.encode()))
 
 
 def mixed(h: int) -> np.ndarray:
@@ -115,7 +116,8 @@ def inputs(case: Case) -> dict[str, Any]:
         changed = [contract.to_f32(x).copy() for x in (q, k, v)]
         SPECIAL[shape["values"]](*changed, t, np.repeat(lens, lens))
         q, k, v = (contract.from_f32(x, dtype) for x in changed)
-    arrays = {"q": q, "block_tables": table, "seq_lens": lens}
+    scales, k, v = paged_inputs.stored(shape, k, v)
+    arrays = {"q": q, "block_tables": table, "seq_lens": lens, **scales}
     if "slopes" in shape:
         arrays["alibi_slopes"] = paged_inputs.slopes(shape["slopes"], h)
     if "sinks" in shape:

@@ -1,4 +1,4 @@
-"""The float64 judge of paged_decode: attention with a soft cap, ALiBi, a window and sinks, over caches in any layout."""
+"""The float64 judge of paged_decode: attention with a soft cap, ALiBi, a window and sinks, over caches in any layout and of fp8."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.oracle import Exact
 
 
 def gather(arguments: Mapping[str, Any], n: int) -> tuple[np.ndarray, np.ndarray]:
-    """K and V [tokens, g, d] of those tokens of sequence n that take part."""
+    """K and V [tokens, g, d] of those tokens of sequence n that take part, as they are stored."""
     length, window, page = int(arguments["seq_lens"][n]), arguments.get("window", 0), arguments["v_cache"].shape[3]
     t = np.arange(max(0, length - window) if window else 0, length)
     ids, slots = arguments["block_tables"][n, t // page], t % page
@@ -23,6 +23,8 @@ def gather(arguments: Mapping[str, Any], n: int) -> tuple[np.ndarray, np.ndarray
 def decode(arguments: Mapping[str, Any], n: int) -> Exact:
     """Float64 attention of sequence n (not empty) of a call of paged_decode."""
     k, v = (contract.to_f32(x).astype(np.float64) for x in gather(arguments, n))
+    if "k_scale" in arguments:
+        k, v = (x * arguments[name].astype(np.float64)[:, None] for x, name in ((k, "k_scale"), (v, "v_scale")))
     return attention(arguments, n, k, v)
 
 

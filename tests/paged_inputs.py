@@ -71,6 +71,17 @@ def slopes(kind: str, h: int) -> np.ndarray:
     return {"classic": classic, "zero": np.zeros(h, np.float32), "steep": classic * np.float32(-37.5)}[kind]
 
 
+def stored(shape: Mapping[str, Any], k: np.ndarray, v: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """The scales of a case by argument name, and what its caches hold of k and v [tokens, g, d]: themselves where it has none."""
+    if "cache" not in shape:
+        return {}, k, v
+    scales = [np.atleast_1d(np.float32(scale)) for scale in shape["scales"]]
+    k, v = (contract.quantize(contract.to_f32(x), scale[:, None], shape["cache"]) for x, scale in zip((k, v), scales, strict=True))
+    if "patterns" in shape:
+        EVERY_PATTERN[shape["patterns"]](v.view(np.uint8))
+    return dict(zip(("k_scale", "v_scale"), scales, strict=True)), k, v
+
+
 def caches(
     shape: Mapping[str, Any], table: np.ndarray, pages: int, lens: np.ndarray, k: np.ndarray, v: np.ndarray
 ) -> dict[str, np.ndarray]:
@@ -110,14 +121,8 @@ def inputs(stem: str, case: Case) -> dict[str, Any]:
         changed = [contract.to_f32(x).copy() for x in (q, k, v)]
         SPECIAL[shape["values"]](*changed, t, np.repeat(lens, lens))
         q, k, v = (contract.from_f32(x, dtype) for x in changed)
-    arrays: dict[str, np.ndarray] = {"q": q}
-    if "cache" in shape:
-        scales = [np.atleast_1d(np.float32(scale)) for scale in shape["scales"]]
-        arrays |= {"k_scale": scales[0], "v_scale": scales[1]}
-        k, v = (contract.quantize(contract.to_f32(x), scale[:, None], shape["cache"]) for x, scale in zip((k, v), scales, strict=True))
-    if "patterns" in shape:
-        EVERY_PATTERN[shape["patterns"]](v.view(np.uint8))
-    arrays |= {**caches(shape, table, pages, lens, k, v), "block_tables": table, "seq_lens": lens}
+    scales, k, v = stored(shape, k, v)
+    arrays = {"q": q, **scales, **caches(shape, table, pages, lens, k, v), "block_tables": table, "seq_lens": lens}
     if "slopes" in shape:
         arrays["alibi_slopes"] = slopes(shape["slopes"], h)
     found: dict[str, Any] = {name: place(array, **places.get(name, {})) for name, array in arrays.items()}

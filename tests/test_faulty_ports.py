@@ -89,6 +89,8 @@ FAULTS = [
           "f16-pattern", simt.OutOfBounds, "p.k_cache[block, row.g", ("negative index [-1,", "k_cache")),
     Fault("cap-forgotten", V1, "classic", "if p.cap != c.ZERO:", "if False:", "f16-cap", "out"),
     Fault("fp8-scales-swapped", V2, "classic_row", "k_scale = p.k_scale[", "k_scale = p.v_scale[", "f16-e4m3", "out"),
+    Fault("scale-of-k-for-v", DECODE, "decode_tile", "dim, slot], row.v_scale)", "dim, slot], row.k_scale)",
+          "f16-e4m3-classic-scales-split1", "out"),
     Fault("row-beyond-the-last", "store_kv", "store_kv", "if row >= slots.shape[0]:", "if row > slots.shape[0]:",
           "f32-i64", simt.OutOfBounds, "slots[row]", ("slots",)),
     Fault("padding-row-stored", "store_kv", "store_kv", "if slot < 0:", "if slot < -1:",

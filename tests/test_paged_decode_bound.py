@@ -24,7 +24,16 @@ def results(found: Case) -> dict[str, np.ndarray]:
 # -- the bound --
 
 UNBOUNDED = {"many-sequences", "alibi-steep", "scale-1", "scale-huge"}  # logits whose own rounding counts for more; and a slow one
-JUDGED = [c for c in CASES if "values" not in c.shape and c.id not in UNBOUNDED and c.shape.get("sinks") not in ("nan", "plus-inf")]
+UNBOUNDED |= {"f16-e4m3-nan-scale", "bf16-e5m2-tiny-scale"}  # no numbers, and products that lose bits
+NO_NUMBERS = {("sinks", "nan"), ("sinks", "plus-inf"), ("patterns", "all")}
+
+
+def judged(case: Case) -> bool:
+    """Whether a case's outputs are numbers that the bound is meant for."""
+    return "values" not in case.shape and case.id not in UNBOUNDED and not any(case.shape.get(name) == kind for name, kind in NO_NUMBERS)
+
+
+JUDGED = [case for case in CASES if judged(case)]
 
 
 @harness.each(JUDGED)
@@ -155,3 +164,39 @@ def test_sinks_of_every_size() -> None:
         assert np.isfinite(out[:, 0]).all()
         assert np.isnan(out[lens > 0, 1]).all()
         assert bits_are(out[lens == 0], 0)
+
+
+# -- fp8 caches --
+
+
+def test_a_lost_scale_leaves_the_bound() -> None:
+    """Scales exchanged, or those of one kv head taken for both."""
+    found = BY_ID["f16-e4m3-classic-head-scales-split0"]
+    before, got = cases.views(inputs(found)), results(found)
+    assert oracle.worst(got["out"][2], decode_oracle.decode(before, 2), "f16") <= 1
+    for wrong in (
+        {"k_scale": before["v_scale"], "v_scale": before["k_scale"]},
+        {"k_scale": before["k_scale"][::-1]},
+        {"v_scale": before["v_scale"][:1]},
+    ):
+        assert oracle.worst(got["out"][2], decode_oracle.decode({**before, **wrong}, 2), "f16") > 10, wrong
+
+
+def test_patterns_of_fp8_that_are_no_numbers_stay_in_their_dimensions() -> None:
+    for name, infinite, nan in (("f16-e4m3-classic-all-v", [], [15]), ("bf16-e5m2-classic-all-v", [12], [13, 14, 15])):
+        out = of(name)["out"].reshape(-1, 16)  # patterns 0x70 to 0x7F in turn
+        assert np.isposinf(out[:, infinite]).all()
+        assert np.isnan(out[:, nan]).all()
+        assert np.isfinite(np.delete(out, [*infinite, *nan], axis=1)).all()
+    for name in ("f16-e4m3-nan-k", "bf16-e5m2-nan-k"):
+        assert np.isnan(of(name)["out"]).all()
+
+
+def test_scales_at_their_limits() -> None:
+    assert np.isnan(of("f16-e4m3-nan-scale")["out"]).all()
+    assert np.isposinf(of("bf16-e5m2-huge-scale")["out"].reshape(-1, 16)[:, :12]).all(), "all of them are finite in the cache"
+    tiny = of("bf16-e5m2-tiny-scale")["out"]
+    assert (np.abs(tiny) < 2.0**-126).all(), "subnormal"
+    assert (tiny != 0).any()
+    tokens = np.array([[17], [35]], np.float32)  # every p is 1: m = 0, l = the number of tokens
+    assert np.array_equal(of("f16-e4m3-zero-scale")["lse"], np.broadcast_to(contract.lse(np.zeros_like(tokens), tokens), (2, 2)))

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyref import paged_decode
+from pyref import contract, paged_decode
+from pyref.cache_types import FP8
 from pyref.decode_spec import SPAN, TILE, choose_split, spans
 from tests import harness
 from tests.decode_cases import CASES
@@ -71,6 +72,7 @@ SHARED = [
     case("many-spans", "", h=1, d=8, lens=(5500, 1025)),
     case("gqa", "", "bf16", h=4, g=1, d=128, lens=(1100, 640)),
     case("window", "", h=2, lens=(2100, 900), window=1300, sinks="mixed"),
+    case("fp8", "", "bf16", cache="e5m2", scales=(0.7, 1.3), lens=(1100, 3)),
 ]
 
 
@@ -107,6 +109,24 @@ def test_the_workspace_serves_the_next_launch(split: int, order: str) -> None:
         held = {name: after[name] for name in ("part_a", "part_l", "part_m")}
 
 
+# -- fp8 caches --
+
+
+@pytest.mark.parametrize("cache", FP8)
+def test_fp8_caches_give_the_bytes_of_their_dequantised_values(cache: str) -> None:
+    """C11: dequantised values stay in binary32, so that caches of f32 that hold them give the same bytes."""
+    before = inputs(case("fp8", "", "f32", cache=cache, h=4, g=2, scales=([0.3, 1.7], [2.1, 0.013]), lens=(140, 3)))
+    k, v, k_scale, v_scale = (before[name].view for name in ("k_cache", "v_cache", "k_scale", "v_scale"))
+    pages, g, d, page = v.shape
+    slots = contract.dequantize(k, k_scale[:, None, None, None]).swapaxes(2, 3).reshape(pages, g, page, d)
+    wide = {
+        "k_cache": place(slots.reshape(pages, g, page, d // 4, 4).swapaxes(2, 3)),
+        "v_cache": place(contract.dequantize(v, v_scale[:, None, None])),
+    }
+    others = {name: value for name, value in before.items() if name not in ("k_scale", "v_scale")}
+    assert_same(harness.compute(STEM, {**others, **wide}), harness.compute(STEM, before))
+
+
 # -- pages, batch, what must not be read --
 
 MIXED = [
@@ -116,6 +136,7 @@ MIXED = [
     BY_ID["bf16-hnd-all-split1"],
     BY_ID["bf16-d256-page256-group5-classic-tile"],
     BY_ID["pages-of-256-split0"],
+    BY_ID["f16-e4m3-nhd-head-scales-split0"],
 ]
 
 

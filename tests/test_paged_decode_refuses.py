@@ -44,6 +44,8 @@ NEEDED = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale")
 OUTPUTS = dict.fromkeys(("out", "lse", "part_a", "part_l", "part_m", "alibi_slopes", "sinks"))
 K, V, SLOTS = (PAGES, 2, 4, 8, 8), (PAGES, 2, 32, 8), (PAGES, 8, 2, 32)
 PART = (3, 4, 1)
+ONE = zeros(1, dtype=F32)
+FP8: Change = {"k_cache": zeros(PAGES, 2, 2, 8, 16, dtype=E4M3), "v_cache": zeros(*V, dtype=E4M3)}
 BAD: list[Bad] = [
     # missing, unknown, of another kind
     *((f"without-{name}", {name: None}, TypeError, f"{name}; missing") for name in NEEDED),
@@ -56,8 +58,17 @@ BAD: list[Bad] = [
     ("lengths-list", {"seq_lens": [9, 0, 16]}, TypeError, "seq_lens; got list; NumPy array"),
     # dtypes
     ("q-f64", {"q": zeros(3, 4, 32, dtype=np.dtype(float))}, TypeError, "q; got float64; expected f32 or f16 or bf16"),
-    ("k-bf16", {"k_cache": zeros(*K, dtype=BF16)}, TypeError, "k_cache; got bf16; expected f16 (from out)"),
-    ("v-fp8", {"v_cache": sentinel(V, E4M3)}, TypeError, "v_cache; got e4m3; expected f32 or f16 or bf16"),
+    ("caches-other", {"k_cache": zeros(*K, dtype=BF16), "v_cache": zeros(*V, dtype=BF16)}, TypeError,
+     "k_cache; got bf16; expected f16 (from q) or e4m3 or e5m2"),
+    ("v-fp8", {"v_cache": sentinel(V, E4M3)}, TypeError, "v_cache; got e4m3; expected f16 (from k_cache)"),
+    ("v-i32", {"v_cache": zeros(*V, dtype=I32)}, TypeError, "v_cache; got i32; expected f32 or f16 or bf16 or e4m3 or e5m2"),
+    ("needless-scale", {"v_scale": zeros(1, dtype=F32)}, TypeError, "v_scale; got a scale; expected none; cache of f16"),
+    ("fp8-without-scales", FP8, TypeError, "k_scale; missing; cache of e4m3"),
+    ("fp8-without-v-scale", {**FP8, "k_scale": ONE}, TypeError, "v_scale; missing; cache of e4m3"),
+    ("scale-f16", {**FP8, "k_scale": zeros(1), "v_scale": ONE}, TypeError, "k_scale; got f16; expected f32"),
+    ("scales-of-3-heads", {**FP8, "k_scale": ONE, "v_scale": zeros(3, dtype=F32)}, ValueError, "v_scale; got 3; expected 1 or 2 (axis g)"),
+    ("x-of-32-bytes", {**FP8, "k_cache": zeros(PAGES, 2, 1, 8, 32, dtype=E4M3), "k_scale": ONE, "v_scale": ONE}, ValueError,
+     "k_cache; axis x; got 32; expected 16"),
     ("out-f32", {"out": sentinel((3, 4, 32), F32)}, TypeError, "q; got f16; expected f32 (from out)"),
     ("tables-i64", {"block_tables": zeros(3, COLUMNS, dtype=I64)}, TypeError, "block_tables; got i64; expected i32"),
     ("lengths-i64", {"seq_lens": zeros(3, dtype=I64)}, TypeError, "seq_lens; got i64; expected i32"),
@@ -148,12 +159,12 @@ def test_what_cannot_be_written_is_refused(name: str) -> None:
     harness.refuses(STEM, inputs(GOOD), ValueError, f"{name}: ", "read-only", call=call)
 
 
-def sized(dtype: str, d: int, page: int, columns: int = 1, n: int = 1, h: int = 1, g: int = 1) -> Change:
+def sized(dtype: str, d: int, page: int, columns: int = 1, n: int = 1, h: int = 1, g: int = 1, cache: str = "") -> Change:
     """Arguments of other sizes, with one page; the rest is left to the call."""
-    storage = DTYPES[dtype][0]
+    storage = DTYPES[cache or dtype][0]
     x = 16 // storage.itemsize
-    arrays = {"q": (n, h, d), "k_cache": (1, g, d // x, page, x), "v_cache": (1, g, d, page)}
-    found: Change = {name: place(np.zeros(shape, storage)) for name, shape in arrays.items()}
+    found = {"q": zeros(n, h, d, dtype=DTYPES[dtype][0]), "k_cache": zeros(1, g, d // x, page, x, dtype=storage),
+             "v_cache": zeros(1, g, d, page, dtype=storage)}  # fmt: skip
     return {**OUTPUTS, **found, "block_tables": zeros(n, columns, dtype=I32), "seq_lens": zeros(n, dtype=I32)}
 
 
@@ -162,6 +173,7 @@ SIZES: list[Bad] = [
       for t, d in (("f32", 12), ("f32", 4), ("f16", 264), ("f16", 0))),
     *((f"page-{page}", sized("f16", 32, page), ValueError, f"k_cache; axis page; got {page}; power of two from 1 to 256")
       for page in (0, 3, 24, 512)),
+    ("fp8-head-size", sized("f16", 40, 16, cache="e4m3"), ValueError, "q; axis d; got 40; multiple of 16 (x for a cache of e4m3)"),
     ("x-of-f16", {**sized("f32", 32, 16), "k_cache": zeros(1, 1, 4, 16, 8, dtype=F32)}, ValueError, "k_cache; axis x; got 8; expected 4"),
     ("head-ratio", sized("f16", 32, 16, h=3, g=2), ValueError, "q; axis h; got 3; multiple of g = 2"),
     ("no-kv-heads", sized("f16", 32, 16, h=2, g=0), ValueError, "q; axis h; got 2; g = 0; at least 1"),
@@ -212,7 +224,9 @@ def test_rows_beyond_31_bits_are_refused() -> None:
         paged_decode.SPEC.bind({**good, "split": 1})
 
 
+SMALL = np.zeros((1, 1, 8, 40), E4M3)
 VIEWS: list[tuple[str, tuple[Any, ...], str]] = [
+    ("fp8-head-size", ("HND", SMALL, SMALL), "k_cache: axis d: got 40, expected a multiple of 16"),
     ("layout", ("classic", np.zeros(SLOTS, F16), np.zeros(SLOTS, F16)), "layout: got 'classic', expected 'NHD' or 'HND'"),
     ("rank", ("NHD", np.zeros(K, F16), np.zeros(SLOTS, F16)), "k_cache: got .* expected four axes"),
     ("shapes", ("NHD", np.zeros(SLOTS, F16), np.zeros((*SLOTS[:3], 40), F16)), "v_cache: got .*40.* as of k_cache"),

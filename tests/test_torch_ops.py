@@ -46,6 +46,13 @@ def test_the_bytes_are_those_of_the_definition(stem: str, case: cases.Case) -> N
     assert result.equal, result.reason
 
 
+@pytest.mark.parametrize("stem", [stem for stem in STEMS if {"T", "C"} <= set(cases.kernel(stem).dtypes)])
+def test_fp8_caches_are_tensors_like_others(stem: str) -> None:
+    case = next(case for case in cases.cases(stem) if case.dtypes["C"] == "e4m3" and case.dtypes["T"] == "f16")
+    (result,) = verify.run_case(stem, case, [Operators()])[1:]
+    assert result.equal, result.reason
+
+
 @of_kernels(WITH_WORKSPACE, 6)
 def test_workspaces_may_be_left_out(stem: str, case: cases.Case) -> None:
     before = cases.inputs(stem, case)
