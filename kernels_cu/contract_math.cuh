@@ -30,9 +30,7 @@ __device__ __forceinline__ float neg(float x) { return __uint_as_float(__float_a
 __device__ __forceinline__ float magnitude(float x) { return __uint_as_float(__float_as_uint(x) & 0x7FFFFFFFu); }
 
 // x rounded to an integral value, ties to even; x itself from 2^23 on, where every value is integral.
-__device__ __forceinline__ float round_even(float x) {
-    return rintf(x);
-}
+__device__ __forceinline__ float round_even(float x) { return rintf(x); }
 
 // 2^n for n in [-126, 127], by its bits.
 __device__ __forceinline__ float power_of_two(int n) { return __uint_as_float(static_cast<unsigned>(n + 127) << 23); }

@@ -134,9 +134,9 @@ struct Stream {
     const Copier<S> copier;
     int unit, last_unit;  // whose stages are copied next, and where they end
     const int buffers;
-    Tile at;              // that unit's tile
-    int stage = 0;        // of that tile
-    int buffer = 0;       // of the stage that the work takes next
+    Tile at;  // that unit's tile
+    int stage = 0;  // of that tile
+    int buffer = 0;  // of the stage that the work takes next
 
     // Copies the next stage, where there is one, into a buffer; with a tile's first stage go the page ids of the next tile.
     __device__ __forceinline__ void copy_next(int to) {

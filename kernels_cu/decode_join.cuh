@@ -5,7 +5,7 @@
 
 #include "decode_walk.cuh"
 
-constexpr int kStates = D > 128 ? 64 : 128;                         // states at a time, one a thread where weights are made
+constexpr int kStates = D > 128 ? 64 : 128;  // states at a time, one a thread where weights are made
 constexpr int kDimsOfThread = (D + kThreads - 1) / kThreads;
 
 // The running maximum of a walk up to this lane, over groups of `width` lanes.
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) join_states(const PagedDecodeParams 
     Row row;
     measure<S>(p, n, p.seq_lens[n], row);
     if (row.blocks <= 1) return;  // the row is finished
-    float carried = -sb::kInf;    // the row's maximum so far
+    float carried = -sb::kInf;  // the row's maximum so far
     float a[kDimsOfThread], span_a[kDimsOfThread], l = 0.0f, span_l = 0.0f;  // every thread walks l
     for (int base = row.first_unit / kStates * kStates; base < row.units; base += kStates) {
         const int from = row.first_unit > base ? row.first_unit - base : 0;

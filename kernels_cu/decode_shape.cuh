@@ -10,11 +10,11 @@
 #include "decode_parts.cuh"
 #include "dtypes.cuh"
 
-using T = SB_T;                  // of q and out
-using C = SB_C;                  // of the caches
+using T = SB_T;  // of q and out
+using C = SB_C;  // of the caches
 constexpr bool kFp8 = !std::is_same<T, C>::value;
-constexpr int D = SB_D;          // head dimensions
-constexpr int kPage = SB_PAGE;   // tokens of a page
+constexpr int D = SB_D;  // head dimensions
+constexpr int kPage = SB_PAGE;  // tokens of a page
 constexpr int kGroup = SB_GROUP; // query heads of a kv head
 constexpr bool kRows = SB_ROWS;  // V has a token's head dimensions side by side, else a dimension's tokens
 
@@ -31,12 +31,12 @@ struct PagedDecodeParams {
     int64_t v_cache_stride[4];
     const int32_t* block_tables;  // [n, max_pages]
     int64_t block_tables_stride[1];
-    const int32_t* seq_lens;    // [n]
+    const int32_t* seq_lens;  // [n]
     const float* alibi_slopes;  // [h] or null
-    const float* sinks;         // [h] or null
-    const float* k_scale;       // [1] or [g]; null unless the caches are fp8
-    const float* v_scale;       // likewise
-    float* part_a;              // [n, h, states, d], unnormalised
+    const float* sinks;  // [h] or null
+    const float* k_scale;  // [1] or [g]; null unless the caches are fp8
+    const float* v_scale;  // likewise
+    float* part_a;  // [n, h, states, d], unnormalised
     int64_t part_a_stride[3];
     float* part_l;  // [n, h, states]
     float* part_m;  // [n, h, states]
@@ -46,9 +46,9 @@ struct PagedDecodeParams {
 };
 
 constexpr int kThreads = 128, kTile = 128, kSpan = 4;
-constexpr int kSize = static_cast<int>(sizeof(C));           // bytes of an element of the caches
-constexpr int kX = 16 / kSize;                               // elements of a 16-byte vector of them
-constexpr int kVectors = D / kX;                             // vectors of a token's K, or V where it lies in rows
+constexpr int kSize = static_cast<int>(sizeof(C));  // bytes of an element of the caches
+constexpr int kX = 16 / kSize;  // elements of a 16-byte vector of them
+constexpr int kVectors = D / kX;  // vectors of a token's K, or V where it lies in rows
 constexpr int kTable = kTile / kPage > 0 ? kTile / kPage : 1;  // pages of a tile
 
 struct Weights {  // of one step of C13's walk: x' = fma(x_u, next, RN(x * so_far))
@@ -72,18 +72,18 @@ constexpr int clamp(int x, int low, int high) { return x < low ? low : x > high 
 template <int kWarpsOfTile>
 struct Shape {
     static constexpr int kWarps = kWarpsOfTile;
-    static constexpr int kTiles = 4 / kWarps;   // tiles at a time
+    static constexpr int kTiles = 4 / kWarps;  // tiles at a time
     static constexpr int kTokens = 4 / kWarps;  // tokens of a lane in QK
     static constexpr int kLanes = 32 * kWarps;  // threads that share a tile
-    static constexpr int kMaxHeads = kWarps == 4 ? 2 : D > 128 ? 4 : 8;           // heads of a block at most: what registers hold
-    static constexpr int kHeadBlocks = (kGroup + kMaxHeads - 1) / kMaxHeads;      // blocks that share a kv head
-    static constexpr int kHeads = (kGroup + kHeadBlocks - 1) / kHeadBlocks;       // heads of a block (the last block may have fewer)
-    static constexpr int kPad = kHeads <= 2 ? kHeads : (kHeads + 3) / 4 * 4;      // the same, in whole vectors
-    static constexpr int kRun = kPad < 4 ? 4 / kPad : 1;                          // dimensions of q or tokens of p in a vector of floats
-    static constexpr int kElements = (kHeads * D + kThreads - 1) / kThreads;      // elements of a[h,d] that a thread joins
-    static constexpr int kUnit = kRows ? sb::unit_of(D / kLanes, kX) : 1;         // neighbouring dimensions of a thread in PV
+    static constexpr int kMaxHeads = kWarps == 4 ? 2 : D > 128 ? 4 : 8;  // heads of a block at most: what registers hold
+    static constexpr int kHeadBlocks = (kGroup + kMaxHeads - 1) / kMaxHeads;  // blocks that share a kv head
+    static constexpr int kHeads = (kGroup + kHeadBlocks - 1) / kHeadBlocks;  // heads of a block (the last block may have fewer)
+    static constexpr int kPad = kHeads <= 2 ? kHeads : (kHeads + 3) / 4 * 4;  // the same, in whole vectors
+    static constexpr int kRun = kPad < 4 ? 4 / kPad : 1;  // dimensions of q or tokens of p in a vector of floats
+    static constexpr int kElements = (kHeads * D + kThreads - 1) / kThreads;  // elements of a[h,d] that a thread joins
+    static constexpr int kUnit = kRows ? sb::unit_of(D / kLanes, kX) : 1;  // neighbouring dimensions of a thread in PV
     static constexpr int kUnits = (D / kUnit + kLanes - 1) / kLanes;
-    static constexpr int kDims = kUnit * kUnits;                                  // dimensions of a thread in PV
+    static constexpr int kDims = kUnit * kUnits;  // dimensions of a thread in PV
 
     // A stage is a part of a tile's K (a few vectors of every token) or V (some tokens), which is copied at once. 32 bytes of each are the least.
     static constexpr int kStage = kWarps == 1 ? 4096 : 16384;  // bytes wanted
@@ -110,12 +110,12 @@ struct Shape {
 
 template <class S>
 struct alignas(128) Block : S {  // aligned for the stages behind it: copies to shared memory write lines of 128 bytes
-    alignas(16) float q[D * S::kPad];               // q[d][h]
+    alignas(16) float q[D * S::kPad];  // q[d][h]
     alignas(16) float scratch[S::kTiles][S::kScratch];  // p[t][h], then a[h][d]
     float m[S::kTiles][S::kPad], l[S::kTiles][S::kPad];
-    float partial[S::kTiles][4][S::kPad];           // maxima of warps, then sums of C7's rows
-    Weights weights[4][S::kTiles][2][S::kPad];      // of every warp: it walks by itself
-    int32_t table[S::kTiles][2][kTable];            // pages of the tile that is worked on, and of the next
+    float partial[S::kTiles][4][S::kPad];  // maxima of warps, then sums of C7's rows
+    Weights weights[4][S::kTiles][2][S::kPad];  // of every warp: it walks by itself
+    int32_t table[S::kTiles][2][kTable];  // pages of the tile that is worked on, and of the next
     Row row;
 
     // Stages lie behind the block's own: [kTiles][buffers][kBytes], as many buffers as the launch gives.
@@ -132,11 +132,11 @@ struct alignas(16) Run {
 
 // A tile and this thread's place in it.
 struct Tile {
-    int origin;     // first token of the tile
+    int origin;  // first token of the tile
     int low, high;  // tokens [low, high) of the tile take part
-    int slot;       // which of the block's tiles it is
-    int buffer;     // which of its two tables
-    int thread;     // of those that share the tile
+    int slot;  // which of the block's tiles it is
+    int buffer;  // which of its two tables
+    int thread;  // of those that share the tile
 
     __device__ __forceinline__ bool live() const { return low < high; }
     __device__ __forceinline__ bool whole() const { return low == 0 && high == kTile; }

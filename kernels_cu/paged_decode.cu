@@ -81,7 +81,7 @@ __device__ __forceinline__ void join_tiles(const PagedDecodeParams& p, Block<S>&
 
 template <class S>
 __global__ void __launch_bounds__(kThreads, S::kResident) decode(const PagedDecodeParams p, const int64_t first_sequence, const int buffers) {
-    extern __shared__ __align__(16) unsigned char memory[];
+    extern __shared__ __align__(128) unsigned char memory[];
     Block<S>& s = *reinterpret_cast<Block<S>*>(memory);
     const int thread = thread_of_block();
     const int64_t n = first_sequence + blockIdx.z, g = blockIdx.x / S::kHeadBlocks, head = g * kGroup + blockIdx.x % S::kHeadBlocks * S::kHeads;
