@@ -73,11 +73,12 @@ def running_max(m: f32, x: f32) -> f32:
 
 @device
 def round_even(x: f32) -> f32:
-    """x rounded to an integral value, ties to even; NaN and infinities stay."""
+    """x rounded to an integral value, ties to even; a zero has x's sign, NaN and infinities stay."""
     if not fabs(x) < _TWO23:
         return x
     shift = neg(_TWO23) if x < ZERO else _TWO23
-    return sub(add(x, shift), shift)
+    j = sub(add(x, shift), shift)
+    return j if j != ZERO else mul(x, ZERO)
 
 
 @device

@@ -27,7 +27,7 @@ def hex_f32(text: str) -> np.float32:
 
 LOG2E: Final = hex_f32("0x1.715476p+0")
 LN2: Final = hex_f32("0x1.62e430p-1")
-_ZERO, _HALF, _ONE, _TWO, _TWO23 = (np.float32(x) for x in (0, 0.5, 1, 2, 2**23))
+_ZERO, _HALF, _ONE, _TWO = (np.float32(x) for x in (0, 0.5, 1, 2))
 _INF, _NAN = np.float32(np.inf), np.float32(np.nan)
 
 # lowest power first, see tools/fit.py for what each polynomial approximates
@@ -60,14 +60,9 @@ def _horner(x: F32, coefficients: tuple[np.float32, ...]) -> F32:
 
 
 def round_even(x: ArrayLike) -> F32:
-    """x rounded to an integral value, ties to even; x itself where |x| >= 2^23 (those are integral), NaN and infinities too.
-
-    One sum for all x (C4's 12582912) would do for |x| <= 2^22 alone; base-2 logits of C12 may be larger.
-    """
-    x = as_f32(x)
+    """x rounded to an integral value, ties to even: IEEE 754's roundToIntegralTiesToEven. A zero has x's sign; NaN and infinities stay."""
     with quiet():
-        shift = np.where(x < 0, -_TWO23, _TWO23)  # |x| + 2^23 lies in [2^23, 2^24], whose floats are the integers
-        return np.where(np.abs(x) < _TWO23, sub(add(x, shift), shift), x)[()]
+        return np.rint(as_f32(x))[()]
 
 
 def _power(n: np.ndarray) -> F32:
