@@ -26,8 +26,11 @@ def now() -> tuple[str, dict[str, str]]:
 def recorded(monkeypatch: pytest.MonkeyPatch, leg: str, inputs: str, outputs: dict[str, str], source: str | None = None) -> None:
     """There is one recording, of this case on this leg."""
     entry = {"inputs": inputs, "outputs": outputs, "source": source or golden.source(STEM, leg)}
-    name = golden.SIMULATOR if leg == "sim" else "machine"
-    monkeypatch.setattr(golden, "recordings", lambda: {name: {"leg": leg, "cases": {f"{STEM}/{CASE.id}": entry}}})
+    found = {f"{STEM}/{CASE.id}": entry}
+    if leg == "sim":
+        monkeypatch.setattr(golden, "_simulations", lambda: found)
+    else:
+        monkeypatch.setattr(golden, "recordings", lambda: {"machine": {"leg": leg, "cases": found}})
 
 
 @pytest.mark.parametrize("leg", ["gpu", "numba-gpu"])
@@ -61,7 +64,7 @@ def on_the_simulator(again: bool = False) -> verify.Result:
 def slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The case counts as slow; nothing is known of it."""
     monkeypatch.setattr(legs.Sim, "QUICK", -1)
-    monkeypatch.setattr(golden, "recordings", dict)
+    monkeypatch.setattr(golden, "_simulations", dict)
     monkeypatch.setenv("SAMEBITS_CACHE", str(tmp_path))
 
 

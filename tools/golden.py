@@ -1,7 +1,8 @@
 """Recorded digests, ``tests/golden/<machine>.json``: every run of the definition is compared with them. Only a run writes them.
 
-``<gpu>.json`` comes from the kernels on a GPU, ``<gpu>-numba.json`` from the ports on it, ``simulator.json`` from cases that are slow on
-the simulator. Those need not run again while nothing has changed that their bytes depend on; what ran here lies in the cache of builds.
+``<gpu>.json`` comes from the kernels on a GPU, ``<gpu>-numba.json`` from the ports on it. ``tests/simulated.json`` is no such authority: it
+says which cases that are slow on the simulator ran there and gave what. Those need not run again while nothing has changed that their
+bytes depend on; what ran here lies in the cache of builds.
 
 Format: {leg, gpu, driver, toolkit, date, cases: {"<stem>/<case id>": {inputs, source, outputs: {name: sha256}}}}. ``inputs`` and
 ``outputs`` are sha256 of little-endian bytes, ``source`` of the kernel's sources and nvcc's flags, or of the port's.
@@ -26,7 +27,7 @@ from tools import cases, device, ports
 from tools.arena import Region
 
 FOLDER = cases.ROOT / "tests" / "golden"
-SIMULATOR = "simulator"  # the name of its file
+SIMULATED = FOLDER.parent / "simulated.json"
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,12 @@ def recordings() -> dict[str, dict[str, Any]]:
     return {name: data for name, data in found.items() if "cases" in data}
 
 
+@functools.cache
+def _simulations() -> dict[str, dict[str, Any]]:
+    """The cases of ``SIMULATED``."""
+    return json.loads(SIMULATED.read_text())["cases"] if SIMULATED.exists() else {}
+
+
 def _cached(inputs: str, source: str) -> Path:
     """Where outputs of the simulator are kept."""
     return build.cache_folder() / f"{hashlib.sha256((inputs + source).encode()).hexdigest()[:24]}-simulated.json"
@@ -73,7 +80,7 @@ def _cached(inputs: str, source: str) -> Path:
 def simulated(stem: str, case_id: str, inputs: str) -> dict[str, str] | None:
     """Digests of the outputs that the simulator once gave for these inputs and the sources of now; None where it has to run."""
     now = source(stem, "sim")
-    recorded = recordings().get(SIMULATOR, {"cases": {}})["cases"].get(f"{stem}/{case_id}")
+    recorded = _simulations().get(f"{stem}/{case_id}")
     if recorded and (recorded["inputs"], recorded["source"]) == (inputs, now):
         return recorded["outputs"]
     path = _cached(inputs, now)
@@ -95,8 +102,7 @@ def judge(stem: str, case_id: str, inputs: str, now: Mapping[str, str]) -> Verdi
     Different inputs or outputs contradict a recording. A recording from other sources still binds the outputs (a change of the CUDA
     text may not change bytes), and the note says that it was not recorded from this source.
     """
-    gpus = {name: data for name, data in recordings().items() if name != SIMULATOR}
-    notes = []
+    gpus, notes = recordings(), []
     for gpu, data in gpus.items():
         leg = data.get("leg", "gpu")
         recorded = data["cases"].get(f"{stem}/{case_id}")
@@ -115,13 +121,13 @@ def judge(stem: str, case_id: str, inputs: str, now: Mapping[str, str]) -> Verdi
 def write(entries: Mapping[str, Mapping[str, Any]], leg: str) -> Path:
     """Writes the recordings of a leg on this machine and returns the file; earlier entries of cases that were not run now are kept."""
     about: dict[str, Any] = {"leg": leg}
-    name = SIMULATOR
+    path = SIMULATED
     if leg != "sim":
         gpu, nvcc = device.current(), build.find_nvcc()
         name = re.sub("[^a-z0-9]+", "-", gpu.name.lower()).strip("-") + ("" if leg == "gpu" else "-numba")
         toolkit = f"numba-cuda {importlib.metadata.version('numba-cuda')}" if leg == "numba-gpu" else nvcc and build.nvcc_version(nvcc)
         about |= {"gpu": gpu.name, "driver": gpu.driver, "toolkit": toolkit}
-    path = FOLDER / f"{name}.json"
+        path = FOLDER / f"{name}.json"
     kept = json.loads(path.read_text())["cases"] if path.exists() else {}
     known = {f"{stem}/{case.id}" for stem in cases.stems() for case in cases.cases(stem)}
     found = {name: value for name, value in sorted({**kept, **entries}.items()) if name in known}
