@@ -116,6 +116,7 @@ def test_a_public_fault_is_caught(fault: Fault, tmp_path: Path, monkeypatch: pyt
     text = target.read_text()
     assert text.count(fault.old) == 1, f"{fault.file} has {fault.old!r} {text.count(fault.old)} times: the fault must be written anew"
     target.write_text(text.replace(fault.old, fault.new))
+    monkeypatch.setenv("SAMEBITS_CACHE", str(build.cache_folder().parent))  # a fault's builds are kept like any others
     monkeypatch.setattr(build, "SOURCES", tmp_path)
     by_id = {case.id: case for case in cases.cases(fault.stem)}
     orders = [legs.Host(order) for order in ("forward", "reverse", "shuffle:1")]

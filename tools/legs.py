@@ -66,7 +66,7 @@ class Sim:
     LIMIT = 2_000_000
     #: What it does in about 0.1 s under checks. Cases with more steps run only where nothing is known of them from the same sources
     #: (`tools.golden`), and without checks.
-    QUICK = 40_000
+    QUICK = 30_000
 
     def __init__(self, order: str = "forward") -> None:
         self.order = order
