@@ -242,7 +242,7 @@ def _runs(row: _Row, first: int, parts: int, tokens: int) -> Iterator[_Run]:
     size = Mapping(call.axes["d"], call.axes["page"], call["q"].itemsize)
     unit = WARPS * size.v_lanes * size.d  # sums of one head and partition
     at_once = max(_BLOCK // unit, 1)
-    r_step = min(r, at_once)
+    r_step = max(min(r, at_once), 1)
     g_step = min(g, max(at_once // r_step, 1))
     p_step = min(parts, max(at_once // (r_step * g_step), 1))
     for i in range(0, g, g_step):

@@ -319,10 +319,18 @@ class Call:
         if scalar.dtype == "f32":
             if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
                 raise self.error(TypeError, name, f"got {type(value).__name__}, expected a number")
-            with np.errstate(over="ignore"):
-                return np.float32(value)
+            with np.errstate(over="ignore", under="ignore"):
+                try:
+                    single = np.float32(value)
+                except OverflowError:
+                    raise self.error(ValueError, name, "got a number beyond binary64, expected one of binary32") from None
+            if value != 0 and single == 0:
+                raise self.error(ValueError, name, f"got {value}, which is 0 in binary32: expected 0 or at least 2^-149")
+            return single
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise self.error(TypeError, name, f"got {type(value).__name__}, expected an integer")
+        if not -(2**63) <= value < 2**63:
+            raise self.error(ValueError, name, f"got {value}, expected an integer of 64 bits")
         return int(value)
 
     # -- what legs read ------------------------------------------------------------------------------------------------------

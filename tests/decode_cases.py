@@ -138,6 +138,7 @@ EDGES = [
     case("window-last-token-of-a-tile", "one token of the first tile takes part", window=130, lens=(257, 513), split=0),
     case("window-first-token-of-a-tile", "a window ends in a tile of one token", window=129, lens=(257, 513), split=0),
     case("window-beyond-the-length", "a window longer than every row", window=10**12, lens=(300, 5)),
+    case("window-that-ends-in-5", "a window of 2^32 + 5 admits all, its low 32 bits would not", window=2**32 + 5, lens=(300, 5)),
     case("window-in-pages-of-256", "a window that begins within a page of two tiles", page=256, window=100, lens=(200, 300, 900), split=0),
     case("window-in-pages-of-1", "a window of pages of one token", page=1, window=100, lens=(200, 300), split=1),
     case("window-two-spans-a-block", "a window that begins in the second span of a block", window=300, lens=(1000, 1500), split=2),

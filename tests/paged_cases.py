@@ -122,6 +122,7 @@ WINDOWS = [
       for t, w, why in (("f16", 76, "it begins where a partition does"), ("bf16", 77, "one token of the partition before"),
                         ("f32", 600, "over two partitions, the first is skipped"), ("bf16", 1, "the last token alone"))),
     small("window-beyond-32-bits", "a window of 2^40 admits all", window=2**40),
+    small("window-that-ends-in-5", "a window of 2^32 + 5 admits all, its low 32 bits would not", window=2**32 + 5),
     small("window-alibi-cap", "distances are those of the whole sequence", window=40, slopes="classic", cap=3.0, lens=(530, 41)),
     *(small(f"window-page{page}-{t}", "another mapping", t, d=d, page=page, window=w, lens=lens)
       for t, d, page, w, lens in (("f16", 128, 8, 13, (70, 9)), ("bf16", 128, 32, 45, (100, 45)), ("f32", 64, 256, 300, (770, 299)),

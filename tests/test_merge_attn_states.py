@@ -87,6 +87,8 @@ CASES = [
     case("heads-padded", "heads lie 16 bytes apart", "f16", 5, 3, 8, **all_of(OUTPUTS, **padded(a2=8))),
     case("strides-differ", "each output has its own", "f16", 5, 3, 16, out=padded(a1=1), prefix_out=padded(a2=8), suffix_out=SWAPPED),
     *(case(f"odd-stride-{a}", f"heads of {a} lie d + 1 elements apart", "f16", 3, 3, 8, **{a: padded(a2=1)}) for a in OUTPUTS),
+    *(case(f"one-head-odd-stride-{a}", f"the stride of heads of {a} plays no part", "f16", 4, 1, 8, **{a: padded(a2=1)}) for a in OUTPUTS),
+    *(case(f"one-row-of-heads-odd-stride-{a}", f"nor that of rows of {a}", "f16", 1, 4, 8, **{a: padded(a2=1)}) for a in OUTPUTS),
     *(case(f"offset{o}-{a}", f"{a} starts at element {o}", "f16", 3, 2, 16, **{a: at(o)}) for o in (1, 4) for a in OUTPUTS),
     *(case(f"offset{o}-f32-{a}", f"{a} starts at element {o}", "f32", 3, 2, 8, **{a: at(o)}) for o, a in ((1, "out"), (2, "prefix_out"))),
     case("one-row-odd-stride", "the strides of a single row play no part", "f16", 1, 1, 16, prefix_out=padded(a1=1, a2=1)),

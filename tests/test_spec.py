@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from pyref import paged_attention_v1
 from pyref.spec import Call, Kernel, Scalar, Tensor, reference
 
 SPEC = Kernel(
@@ -134,3 +136,27 @@ def test_reference_checks_before_it_computes() -> None:
         run(q=1)
     assert not ran
     assert run(**good()).shape == (3, 4, 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("window", 2**63, "window: got 9223372036854775808, expected an integer of 64 bits"),
+        ("window", np.uint64(2**64 - 1), "window: got 18446744073709551615, expected an integer of 64 bits"),
+        ("cap", 1e-300, "cap: got 1e-300, which is 0 in binary32"),
+        ("cap", 10**400, "cap: got a number beyond binary64"),
+    ],
+    ids=["above", "unsigned", "underflow", "beyond"],
+)
+def test_numbers_that_their_type_cannot_hold_are_refused(name: str, value: Any, text: str) -> None:
+    q = np.zeros((1, 1, 8), np.float16)
+    caches = {"k_cache": np.zeros((1, 1, 1, 16, 8), np.float16), "v_cache": np.zeros((1, 1, 8, 16), np.float16)}
+    tables = {"block_tables": np.zeros((1, 1), np.int32), "seq_lens": np.zeros(1, np.int32)}
+    with pytest.raises(ValueError, match=f"paged_attention_v1: {text}"):
+        paged_attention_v1.SPEC.bind({"q": q, **caches, **tables, "scale": 1.0, name: value})
+
+
+def test_no_query_heads_are_no_work() -> None:
+    caches = {"k_cache": np.zeros((1, 2, 4, 16, 8), np.float16), "v_cache": np.zeros((1, 2, 32, 16), np.float16)}
+    tables = {"block_tables": np.zeros((3, 1), np.int32), "seq_lens": np.full(3, 5, np.int32)}
+    assert paged_attention_v1.run(q=np.zeros((3, 0, 32), np.float16), **caches, **tables, scale=1.0).shape == (3, 0, 32)

@@ -56,6 +56,7 @@ CASES = [
     *(case(f"offset{o}-{a}", f"{a} starts at element {o}", "f16", 24, [2, 7], **{a: at(o)}) for o in (1, 4) for a in ARRAYS),
     *(case(f"offset{o}-u8-{a}", "byte addresses", "u8", 48, [2, 7], **{a: at(o)}) for o, a in ((1, "k"), (2, "v_pool"), (12, "v"))),
     *(case(f"pad{p}-{a}", f"rows of {a} lie {p} elements apart", "f16", 24, [3, 1], **{a: apart(p)}) for p in (1, 8) for a in ARRAYS),
+    *(case(f"one-row-pad1-{a}", "a single row of an odd stride", "f16", 24, [1], **{a: apart(1)}) for a in ARRAYS),
     case("own-strides", "four strides", "bf16", 24, [5, 2, 0], k=apart(8), v=apart(16), k_pool=apart(24), v_pool=apart(32)),
     case("qkv-slice", "K and V are slices of rows of qkv that start inside them", "f16", 32, [1, 6], k=apart(96, 64), v=apart(96, 96)),
     case("padding-in-the-middle", "-1 skips a row", "f16", 24, [4, -1, 0, -1, -1, 2]),
