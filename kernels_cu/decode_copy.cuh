@@ -45,130 +45,179 @@ __device__ __forceinline__ int place_of_value(int d, int piece) {
     return d * kPieces + (piece ^ (d / kRowsOfLine & (kPieces < 8 ? kPieces - 1 : 7)));
 }
 
-// Copies K and V of one kv head.
+// base + count * step (C16), one instruction. What numbers of 32 bits hold is asked of strides before the launch (decode_spec.py).
+__device__ __forceinline__ uint64_t offset(uint64_t base, int count, unsigned step) {
+#if defined(__CUDA_ARCH__) && !defined(__SAMEBITS__)
+    uint64_t sum;
+    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(sum) : "r"(count), "r"(step), "l"(base));
+    return sum;
+#else
+    return base + static_cast<uint64_t>(static_cast<unsigned>(count)) * step;
+#endif
+}
+
+// Keeps a value in a register: the compiler would rather compute it again at every use.
+__device__ __forceinline__ int kept(int value) {
+#if defined(__CUDA_ARCH__) && !defined(__SAMEBITS__)
+    asm volatile("" : "+r"(value));
+#endif
+    return value;
+}
+
+// Brings K and V of one kv head: the stages of this thread's tiles in the order of the work, S::kAhead of them under way.
 template <class S>
-struct Copier {
+struct Stream {
+    // K: a pass copies a piece (16 bytes) of kStep tokens' K for every piece of the stage. Neighbouring threads take what is likely to lie side by
+    // side: a token's pieces, or a piece's tokens.
+    static constexpr int kPieces = S::kVectorsOfStage, kStep = S::kLanes / kPieces;
+    // V, a dimension's tokens side by side: a pass copies a run of tokens of each of kDimStep dimensions.
+    static constexpr int kRun = kPage < kX ? kPage : kX, kRuns = S::kTokensOfStage / kRun, kDimStep = kRows ? 1 : S::kLanes / kRuns;
+    static_assert(kRows || S::kLanes % kRuns == 0, "a pass takes whole dimensions");
+
     const PagedDecodeParams& p;
     Block<S>& s;
-    int64_t n;
-    uint64_t k, v;  // addresses of the kv head in page 0: sums of bytes, which compile to less than pointers to elements do
+    Steps steps;
+    const int32_t* const table;  // page ids of the sequence
+    uint64_t keys, values;  // what this thread copies of page 0: its first bytes
+    int keys_to, values_to;  // and where they go to in a stage
+    int left = 0;  // stages that are still to be copied
+    int stage = 0;  // the next of them, in its tile
+    int unit = 0;  // whose stages are copied next
+    int buffer = 0;  // of the stage that the work takes next
+    Tile at;  // that unit's tile
+
+    __device__ __forceinline__ Stream(const PagedDecodeParams& params, const Steps& bytes, Block<S>& block, int64_t n, int64_t g)
+        : p(params), s(block), steps(bytes), table(p.block_tables + n * p.block_tables_stride[0]) {
+        if (kDense) steps.k_vector = kPage * 16, steps.k_token = 16, steps.v_dim = kPage * kSize;
+        if (kRows) steps.v_dim = kSize; else steps.v_token = kSize;
+        at.thread = S::thread() % S::kLanes;
+        at.slot = S::thread() / S::kLanes;
+        keys = reinterpret_cast<uint64_t>(p.k_cache + g * p.k_cache_stride[1]);
+        keys = offset(offset(keys, piece(), steps.k_vector), token() % (kPage < kStep ? kPage : kStep), steps.k_token);
+        values = reinterpret_cast<uint64_t>(p.v_cache + g * p.v_cache_stride[1]);
+        if (!kRows) values = offset(offset(values, at.thread / kRuns, steps.v_dim), run() % kPage, steps.v_token);
+        keys_to = kept(16 * place_of_key<kPieces>(token(), piece()));
+        values_to = kept(kRows ? 16 * at.thread : place_of_run(at.thread / kRuns));
+    }
+
+    // This thread's first place in a pass over K, and over V.
+    __device__ __forceinline__ int piece() const { return kRows ? at.thread % kPieces : at.thread / kStep; }
+    __device__ __forceinline__ int token() const { return kRows ? at.thread / kPieces : at.thread % kStep; }
+    __device__ __forceinline__ int run() const { return at.thread % kRuns * kRun; }
+
+    // Where a dimension's run of tokens goes to in a stage.
+    __device__ __forceinline__ int place_of_run(int dim) const {
+        return 16 * place_of_value<(kRows ? 1 : S::kTokensOfStage / kX)>(dim, run() / kX) + run() % kX * kSize;
+    }
+
+    // Asks for the page ids of a unit that may turn out to have no tokens.
+    __device__ __forceinline__ void ask(int own_unit) {
+        at.buffer = own_unit & 1;
+        at.origin = (own_unit * S::kTiles + at.slot) * kTile;
+        copy_table(at);
+        __pipeline_commit();
+    }
+
+    // Copies the first stages of units [first_unit, end); own_unit is what was asked for.
+    __device__ __forceinline__ void begin(int own_unit, int first_unit, int end) {
+        unit = first_unit, at = tile_of<S>(s.row, unit);
+        left = unit < end ? (end - unit - (tile_of<S>(s.row, end - 1).live() ? 0 : 1)) * S::kStages : 0;
+        if (unit != own_unit && left > 0) copy_table(at);
+        __pipeline_commit();
+        __pipeline_wait_prior(0);
+        wait_for_tile<S>();
+#pragma unroll 1
+        for (int i = 0; i < S::kAhead; ++i) copy_next(i);
+    }
+
+    // The next stage for the work. It stays until this is called again.
+    __device__ __forceinline__ const unsigned char* next() {
+        __pipeline_wait_prior(S::kAhead - 1);
+        wait_for_tile<S>();  // everybody's copies are there, and everybody is done with the buffer that comes next
+        const int from = buffer;
+        copy_next(S::kAhead == S::kBuffers ? from : from == 0 ? S::kBuffers - 1 : from - 1);  // from + ahead, around
+        buffer = from + 1 == S::kBuffers ? 0 : from + 1;
+        return s.stage[S::thread() / S::kLanes][from];
+    }
+
+    // Copies the next stage, where there is one, into a buffer; with a tile's first stage go the page ids of the next tile.
+    __device__ __forceinline__ void copy_next(int to) {
+        if (left > 0) {
+            unsigned char* target = s.stage[at.slot][to];
+            if (stage < S::kStagesOfK) {
+                if (stage == 0 && left > S::kStages) copy_table(tile_of<S>(s.row, unit + 1));
+                copy_keys(stage * kPieces, target);
+            } else {
+                copy_values((stage - S::kStagesOfK) * S::kTokensOfStage, target);
+            }
+            --left;
+            if (++stage == S::kStages) stage = 0, at = tile_of<S>(s.row, ++unit);
+        }
+        __pipeline_commit();
+    }
 
     // The page ids of a tile. Those of tokens that take no part are read with the others and not used.
-    __device__ __forceinline__ void copy_table(const Tile& at) const {
-        const int first = at.origin / kPage;
+    __device__ __forceinline__ void copy_table(const Tile& tile) const {
+        const int first = tile.origin / kPage;
 #pragma unroll 1
-        for (int i = at.thread; i < kTable; i += S::kLanes) {
-            const int32_t* from = p.block_tables + n * p.block_tables_stride[0] + first + i;
-            copy<4>(&s.table[at.slot][at.buffer][i], reinterpret_cast<uint64_t>(from), first + i < p.max_pages);
+        for (int i = tile.thread; i < kTable; i += S::kLanes) {
+            copy<4>(&s.table[tile.slot][tile.buffer][i], reinterpret_cast<uint64_t>(table + first + i), first + i < p.max_pages);
         }
     }
 
-    // count * stride in bytes (C16). Neither is negative and a stride is below 4 GiB (decode_spec.py): one instruction, its sum included.
-    __device__ __forceinline__ static uint64_t bytes(int count, int64_t stride) {
-        return static_cast<uint64_t>(static_cast<uint32_t>(count)) * (static_cast<uint32_t>(stride) * static_cast<uint32_t>(kSize));
-    }
+    // Tokens of a page before the tile: a page may hold several tiles.
+    __device__ __forceinline__ int before_tile() const { return kPage > kTile ? at.origin % kPage : 0; }
 
-    // Vectors [vector, vector + kVectorsOfStage) of every token's K.
-    __device__ __forceinline__ void copy_keys(const Tile& at, int vector, unsigned char* to) const {
-        constexpr int kPieces = S::kVectorsOfStage, kStep = S::kLanes / kPieces, kPasses = kTile / kStep;  // kStep: tokens of a pass
-        // Neighbouring threads take what is likely to lie side by side: a token's pieces, or a piece's tokens.
-        const int piece = kRows ? at.thread % kPieces : at.thread / kStep, own = kRows ? at.thread / kPieces : at.thread % kStep;
-        const int inner = own % (kPage < kStep ? kPage : kStep) + (kPage > kTile ? at.origin % kPage : 0);  // token of a page
-        const uint64_t base = k + bytes(vector + piece, p.k_cache_stride[2]) + bytes(inner, p.k_cache_stride[3]);
-        const int32_t* table = &s.table[at.slot][at.buffer][own / kPage];
-        unsigned char* target = to + 16 * place_of_key<kPieces>(own, piece);
-        if (kVectors % kPieces != 0 && vector + piece >= kVectors) return;
+    // Vectors [vector, vector + kPieces) of every token's K.
+    __device__ __forceinline__ void copy_keys(int vector, unsigned char* to) const {
+        constexpr int kPasses = kTile / kStep;
+        const int own = token();
+        const uint64_t base = offset(offset(keys, vector, steps.k_vector), before_tile(), steps.k_token);
+        const int32_t* ids = &s.table[at.slot][at.buffer][own / kPage];
+        unsigned char* target = to + keys_to;
+        if (kVectors % kPieces != 0 && vector + piece() >= kVectors) return;
         if (at.whole()) {
             int32_t page[kPasses];
 #pragma unroll
-            for (int i = 0; i < kPasses; ++i) page[i] = table[i * kStep / kPage];
+            for (int i = 0; i < kPasses; ++i) page[i] = ids[i * kStep / kPage];
 #pragma unroll
             for (int i = 0; i < kPasses; ++i) {
-                const uint64_t from = base + bytes(i * kStep % kPage, p.k_cache_stride[3]) + bytes(page[i], p.k_cache_stride[0]);
-                copy<16>(target + 16 * i * kStep, from, true);
+                copy<16>(target + 16 * i * kStep, offset(offset(base, i * kStep % kPage, steps.k_token), page[i], steps.k_page), true);
             }
         } else {
 #pragma unroll 1
             for (int i = 0; i < kPasses; ++i) {
-                const uint64_t from = base + bytes(i * kStep % kPage, p.k_cache_stride[3]) + bytes(table[i * kStep / kPage], p.k_cache_stride[0]);
+                const uint64_t from = offset(offset(base, i * kStep % kPage, steps.k_token), ids[i * kStep / kPage], steps.k_page);
                 copy<16>(target + 16 * i * kStep, from, own + i * kStep >= at.low && own + i * kStep < at.high);
             }
         }
     }
 
     // V of tokens [token, token + kTokensOfStage), a token's dimensions or a dimension's tokens side by side.
-    __device__ __forceinline__ void copy_values(const Tile& at, int token, unsigned char* to) const {
-        const int32_t* table = s.table[at.slot][at.buffer];
-        const int tile = kPage > kTile ? at.origin % kPage : 0;  // a page may hold several tiles
+    __device__ __forceinline__ void copy_values(int token, unsigned char* to) const {
+        const int32_t* ids = s.table[at.slot][at.buffer];
         if constexpr (kRows) {
             constexpr int kCopies = S::kTokensOfStage * kVectors, kPasses = (kCopies + S::kLanes - 1) / S::kLanes;
 #pragma unroll
             for (int i = 0; i < kPasses; ++i) {
                 const int number = at.thread + i * S::kLanes, t = token + number / kVectors;
                 if (kCopies % S::kLanes != 0 && number >= kCopies) continue;
-                const uint64_t row = v + bytes(tile + t % kPage, p.v_cache_stride[3]) + number % kVectors * 16;
-                copy<16>(to + 16 * number, row + bytes(table[t / kPage], p.v_cache_stride[0]), t >= at.low && t < at.high);
+                const uint64_t page = offset(values, ids[t / kPage], steps.v_page);
+                copy<16>(to + values_to + 16 * i * S::kLanes, offset(page, before_tile() + t % kPage, steps.v_token) + number % kVectors * 16, t >= at.low && t < at.high);
             }
         } else {
-            constexpr int kRunLength = kPage < kX ? kPage : kX;  // tokens of a copy
-            constexpr int kRuns = S::kTokensOfStage / kRunLength, kStep = S::kLanes / kRuns, kPieces = S::kTokensOfStage / kX;
-            static_assert(S::kLanes % kRuns == 0, "a pass takes whole dimensions");
-            const int own = at.thread / kRuns, run = at.thread % kRuns * kRunLength, t = token + run;
-            uint64_t from = v + bytes(tile + t % kPage, p.v_cache_stride[3]) + bytes(own, p.v_cache_stride[2]) + bytes(table[t / kPage], p.v_cache_stride[0]);
-            const bool there = t + kRunLength > at.low && t < at.high;
-            unsigned char* target = to + 16 * place_of_value<kPieces>(own, run / kX) + run % kX * kSize;
+            const int t = token + run();
+            const int inner = before_tile() + (kPage > S::kTokensOfStage ? token % kPage : 0);
+            const uint64_t from = offset(offset(values, inner, steps.v_token), ids[static_cast<unsigned>(t) / kPage], steps.v_page);
+            const bool there = t + kRun > at.low && t < at.high;
+            constexpr int kPieces = S::kTokensOfStage / kX;  // of a dimension
 #pragma unroll
-            for (int i = 0; i < (D + kStep - 1) / kStep; ++i) {
-                if (D % kStep != 0 && own + i * kStep >= D) continue;
-                if (kStep % 8 != 0) target = to + 16 * place_of_value<kPieces>(own + i * kStep, run / kX) + run % kX * kSize;
-                copy<kRunLength * kSize>(kStep % 8 != 0 ? target : target + 16 * i * kStep * kPieces, from, there);
-                from += bytes(kStep, p.v_cache_stride[2]);
+            for (int i = 0; i < (D + kDimStep - 1) / kDimStep; ++i) {
+                const int dim = at.thread / kRuns + i * kDimStep;
+                if (D % kDimStep != 0 && dim >= D) continue;
+                const int place = kDimStep % 8 == 0 ? values_to + 16 * i * kDimStep * kPieces : place_of_run(dim);
+                copy<kRun * kSize>(to + place, offset(from, i * kDimStep, steps.v_dim), there);
             }
         }
-    }
-};
-
-// The stages of this thread's tiles in the order of the work, S::ahead(buffers) of them under way.
-template <class S>
-struct Stream {
-    const Copier<S> copier;
-    int unit, last_unit;  // whose stages are copied next, and where they end
-    const int buffers;
-    Tile at;  // that unit's tile
-    int stage = 0;  // of that tile
-    int buffer = 0;  // of the stage that the work takes next
-
-    // Copies the next stage, where there is one, into a buffer; with a tile's first stage go the page ids of the next tile.
-    __device__ __forceinline__ void copy_next(int to) {
-        if (unit < last_unit && at.live()) {
-            unsigned char* target = copier.s.stage(buffers, at.slot, to);
-            if (stage < S::kStagesOfK) {
-                if (stage == 0 && unit + 1 < last_unit) copier.copy_table(tile_of<S>(copier.s.row, unit + 1));
-                copier.copy_keys(at, stage * S::kVectorsOfStage, target);
-            } else {
-                copier.copy_values(at, (stage - S::kStagesOfK) * S::kTokensOfStage, target);
-            }
-            if (++stage == S::kStages) stage = 0, at = tile_of<S>(copier.s.row, ++unit);
-        }
-        __pipeline_commit();
-    }
-
-    __device__ __forceinline__ void begin() {
-#pragma unroll 1
-        for (int i = 0; i < S::ahead(buffers); ++i) copy_next(i);
-    }
-
-    // The next stage for the work. It stays until this is called again.
-    __device__ __forceinline__ const unsigned char* next() {
-        if (S::kBuffersAlone != S::kBuffers && buffers == S::kBuffersAlone) {
-            __pipeline_wait_prior(S::ahead(S::kBuffersAlone) - 1);
-        } else {
-            __pipeline_wait_prior(S::ahead(S::kBuffers) - 1);
-        }
-        wait_for_tile<S>();  // everybody's copies are there, and everybody is done with the buffer that comes next
-        const int from = buffer;
-        copy_next(S::ahead(buffers) == buffers ? from : from == 0 ? buffers - 1 : from - 1);  // from + ahead, around
-        buffer = from + 1 == buffers ? 0 : from + 1;
-        return copier.s.stage(buffers, thread_of_block() / S::kLanes, from);
     }
 };

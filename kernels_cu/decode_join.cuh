@@ -6,7 +6,8 @@
 #include "decode_walk.cuh"
 
 constexpr int kStates = D > 128 ? 64 : 128;  // states at a time, one a thread where weights are made
-constexpr int kDimsOfThread = (D + kThreads - 1) / kThreads;
+constexpr int kJoiners = 128;  // threads of a block
+constexpr int kDimsOfThread = (D + kJoiners - 1) / kJoiners;
 
 // The running maximum of a walk up to this lane, over groups of `width` lanes.
 __device__ __forceinline__ float prefix_max(float m, int lane, int width) {
@@ -18,14 +19,14 @@ __device__ __forceinline__ float prefix_max(float m, int lane, int width) {
     return m;
 }
 
-// S says what a state is: with four warps a tile, tiles are joined to spans first (C13.3); with one, states are spans.
+// S says what a state is: a tile, and tiles are joined to spans first (C13.3), or a span.
 template <class S>
-__global__ void __launch_bounds__(kThreads) join_states(const PagedDecodeParams p) {
-    constexpr int kStep = S::kWarps == 4 ? kSpan : 1;  // states of a span
+__global__ void __launch_bounds__(kJoiners) join_states(const PagedDecodeParams p) {
+    constexpr int kStep = S::kTiles == 1 ? kSpan : 1;  // states of a span
     extern __shared__ float a_of[];  // a_of[state][d]
     __shared__ float l_of[kStates], top_of[kStates / 32];
     __shared__ Weights of_tile[kStates], of_span[kStates];  // join a tile to its span; at a span's last state, the span to the row
-    const int thread = thread_of_block(), warp = thread / 32, lane = thread % 32;
+    const int thread = static_cast<int>(threadIdx.x % kJoiners), warp = thread / 32, lane = thread % 32;
     const int64_t n = blockIdx.x, head = blockIdx.y, part = (n * p.h + head) * p.states;
     const float* a_parts = p.part_a + n * p.part_a_stride[0] + head * p.part_a_stride[1];
     Row row;
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) join_states(const PagedDecodeParams 
         const int to = row.units - base < kStates ? row.units - base : kStates;
         __syncthreads();  // the last states have been joined
 #pragma unroll 8
-        for (int at = from * D + thread; at < to * D; at += kThreads) {
+        for (int at = from * D + thread; at < to * D; at += kJoiners) {
             __pipeline_memcpy_async(&a_of[at], a_parts + (base + at / D) * p.part_a_stride[2] + at % D, 4);
         }
         __pipeline_commit();
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(kThreads) join_states(const PagedDecodeParams 
             if (ends) l = join(opens, l, span, span_l);
 #pragma unroll
             for (int i = 0; i < kDimsOfThread; ++i) {
-                const int d = thread + i * kThreads;
+                const int d = thread + i * kJoiners;
                 span_a[i] = join(begins, span_a[i], tile, a_of[u * D + (d < D ? d : 0)]);
                 if (ends) a[i] = join(opens, a[i], span, span_a[i]);
             }
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(kThreads) join_states(const PagedDecodeParams 
     if (thread == 0) write_lse(p, n, head, walk);
 #pragma unroll
     for (int i = 0; i < kDimsOfThread; ++i) {
-        const int d = thread + i * kThreads;
+        const int d = thread + i * kJoiners;
         if (p.sinks != nullptr) a[i] = join(false, a[i], sink, 0.0f);
         if (d < D) write_out(p, n, head, d, a[i], walk.l);
     }

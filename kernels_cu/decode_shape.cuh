@@ -16,6 +16,7 @@ constexpr bool kFp8 = !std::is_same<T, C>::value;
 constexpr int D = SB_D;  // head dimensions
 constexpr int kPage = SB_PAGE;  // tokens of a page
 constexpr int kGroup = SB_GROUP; // query heads of a kv head
+constexpr bool kDense = SB_DENSE; // a page's K of a kv head lies in one piece, and its V
 constexpr bool kRows = SB_ROWS;  // V has a token's head dimensions side by side, else a dimension's tokens
 
 struct PagedDecodeParams {
@@ -45,7 +46,17 @@ struct PagedDecodeParams {
     int64_t n, h, pages, g, max_pages, k_scales, v_scales, states;
 };
 
-constexpr int kThreads = 128, kTile = 128, kSpan = 4;
+// Bytes from one page, vector of head dimensions, or token of K to the next, and from one page, dimension or token of V: below 4 GiB (decode_spec.py).
+struct Steps {
+    unsigned k_page, k_vector, k_token, v_page, v_dim, v_token;
+
+    explicit Steps(const PagedDecodeParams& p)
+        : k_page(bytes(p.k_cache_stride[0])), k_vector(bytes(p.k_cache_stride[2])), k_token(bytes(p.k_cache_stride[3])),
+          v_page(bytes(p.v_cache_stride[0])), v_dim(bytes(p.v_cache_stride[2])), v_token(bytes(p.v_cache_stride[3])) {}
+    static unsigned bytes(int64_t stride) { return static_cast<unsigned>(stride * static_cast<int64_t>(sizeof(C))); }
+};
+
+constexpr int kTile = 128, kSpan = 4;  // C13: tokens of a tile, tiles of a span
 constexpr int kSize = static_cast<int>(sizeof(C));  // bytes of an element of the caches
 constexpr int kX = 16 / kSize;  // elements of a 16-byte vector of them
 constexpr int kVectors = D / kX;  // vectors of a token's K, or V where it lies in rows
@@ -62,20 +73,22 @@ struct Row {
     int start, len;  // tokens [start, len) take part
     // A unit is what is stored as one state, a tile or a span: the row has [first_unit, units), `blocks` blocks share them.
     int first_unit, units, blocks;
+    bool cluster;  // the blocks form a cluster
     float k_scale, v_scale;  // of fp8 caches
 };
 
-constexpr int clamp(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
+__host__ __device__ constexpr int clamp(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
-// How a block of four warps shares out its work. One warp a tile: the block takes spans, K and V pass through a few kilobytes a warp. Four
-// warps a tile: the block takes a tile and two heads alone, all of K and V under way at once, for batches too small to fill a GPU.
-template <int kWarpsOfTile>
+// How a block shares out its work: kTiles tiles at a time, a span or one, kWarps warps each. A warp a tile wastes least; two let a GPU that
+// holds few blocks work faster; for batches smaller still a block takes a tile and two heads alone, with four warps, all of K and V under way.
+template <int kWarpsOfTile, int kTilesOfBlock>
 struct Shape {
-    static constexpr int kWarps = kWarpsOfTile;
-    static constexpr int kTiles = 4 / kWarps;  // tiles at a time
-    static constexpr int kTokens = 4 / kWarps;  // tokens of a lane in QK
+    static constexpr int kWarps = kWarpsOfTile, kTiles = kTilesOfBlock;
     static constexpr int kLanes = 32 * kWarps;  // threads that share a tile
-    static constexpr int kMaxHeads = kWarps == 4 ? 2 : D > 128 ? 4 : 8;  // heads of a block at most: what registers hold
+    static constexpr int kThreads = kLanes * kTiles;
+    static constexpr bool kClusters = kWarps > 1 && kTiles > 1;  // whether blocks may form clusters
+    static constexpr int kTokens = kTile / kLanes;  // tokens of a lane in QK
+    static constexpr int kMaxHeads = kTiles == 1 ? 2 : D > 128 ? 4 : 8;  // heads of a block at most: what registers hold
     static constexpr int kHeadBlocks = (kGroup + kMaxHeads - 1) / kMaxHeads;  // blocks that share a kv head
     static constexpr int kHeads = (kGroup + kHeadBlocks - 1) / kHeadBlocks;  // heads of a block (the last block may have fewer)
     static constexpr int kPad = kHeads <= 2 ? kHeads : (kHeads + 3) / 4 * 4;  // the same, in whole vectors
@@ -86,7 +99,7 @@ struct Shape {
     static constexpr int kDims = kUnit * kUnits;  // dimensions of a thread in PV
 
     // A stage is a part of a tile's K (a few vectors of every token) or V (some tokens), which is copied at once. 32 bytes of each are the least.
-    static constexpr int kStage = kWarps == 1 ? 4096 : 16384;  // bytes wanted
+    static constexpr int kStage = kTiles == 1 ? 16384 : 4096;  // bytes wanted
     static constexpr int kVectorsOfStage = kStage / (16 * kTile);
     static constexpr int kMaxTokens = kRows ? kTile : clamp(kLanes * (kPage < kX ? kPage : kX), 0, kTile);  // a dimension's copies, one a thread
     static constexpr int kTokensOfStage = clamp(sb::unit_of(kStage / (D * kSize), kMaxTokens), 2 * kX, kTile);
@@ -96,32 +109,28 @@ struct Shape {
     static constexpr int kBytes = kBytesOfV > kStage ? kBytesOfV : kStage;
 
     static constexpr int kScratch = kPad * kTile > kHeads * D ? kPad * kTile : kHeads * D;
-    // Blocks on a multiprocessor, and buffers of stages that then fit beside q, p and a into its 227 KiB; alone on it, a block has more.
-    static constexpr int kResident = kWarps == 1 ? 4 : 3;
+    // Blocks on a multiprocessor, and buffers of stages that then fit beside q, p and a into its 227 KiB.
+    static constexpr int kResident = kTiles == 1 ? 3 : kWarps == 1 ? 4 : 1;
     static constexpr int kFixed = 1024 + 4096 + 4 * (kPad * D + kTiles * kScratch);  // bytes, rounded up
     static constexpr int kStages = kStagesOfK + kStagesOfV;
     static constexpr int kMost = kStages < 7 ? kStages + 1 : 8;  // a tile's page ids come with the first stage of the tile before
-    static constexpr int kBuffers = kWarps == 1 ? clamp((227 * 1024 / kResident - kFixed) / (kTiles * kBytes), 2, kMost < 4 ? kMost : 4)
-                                                : clamp(kStages, 2, 4);
-    static constexpr int kBuffersAlone = kWarps == 1 ? clamp((227 * 1024 - kFixed) / (kTiles * kBytes), kBuffers, kMost) : kBuffers;
-    // Stages under way. Where a whole tile is, no buffer is used twice.
-    __host__ __device__ static constexpr int ahead(int buffers) { return kWarps == 4 && buffers == kStages ? buffers : buffers - 1; }
+    static constexpr int kBuffers = kTiles == 1 ? clamp(kStages, 2, 4) : clamp((227 * 1024 / kResident - kFixed) / (kTiles * kBytes), 2, kMost);
+    static constexpr int kAhead = kTiles == 1 && kBuffers == kStages ? kBuffers : kBuffers - 1;  // stages under way; a tile alone uses no buffer twice
+
+    // The number of this thread, with bounds that the compiler sees.
+    __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x % kThreads); }
 };
 
 template <class S>
-struct alignas(128) Block : S {  // aligned for the stages behind it: copies to shared memory write lines of 128 bytes
+struct Block : S {
+    alignas(128) unsigned char stage[S::kTiles][S::kBuffers][S::kBytes];  // copies to shared memory write lines of 128 bytes
     alignas(16) float q[D * S::kPad];  // q[d][h]
     alignas(16) float scratch[S::kTiles][S::kScratch];  // p[t][h], then a[h][d]
     float m[S::kTiles][S::kPad], l[S::kTiles][S::kPad];
     float partial[S::kTiles][4][S::kPad];  // maxima of warps, then sums of C7's rows
-    Weights weights[4][S::kTiles][2][S::kPad];  // of every warp: it walks by itself
+    Weights weights[S::kThreads / 32][S::kTiles][2][S::kPad];  // of every warp: it walks by itself
     int32_t table[S::kTiles][2][kTable];  // pages of the tile that is worked on, and of the next
     Row row;
-
-    // Stages lie behind the block's own: [kTiles][buffers][kBytes], as many buffers as the launch gives.
-    __device__ __forceinline__ unsigned char* stage(int buffers, int slot, int buffer) {
-        return reinterpret_cast<unsigned char*>(this + 1) + (slot * buffers + buffer) * S::kBytes;
-    }
 };
 
 // A vector of floats: kRun dimensions of q or tokens of p, kPad heads each.
@@ -142,13 +151,10 @@ struct Tile {
     __device__ __forceinline__ bool whole() const { return low == 0 && high == kTile; }
 };
 
-// The number of this thread, with bounds that the compiler sees.
-__device__ __forceinline__ int thread_of_block() { return static_cast<int>(threadIdx.x % kThreads); }
-
 template <class S>
 __device__ __forceinline__ Tile tile_of(const Row& row, int unit) {
     Tile at;
-    at.slot = thread_of_block() / S::kLanes, at.thread = thread_of_block() % S::kLanes, at.buffer = unit & 1;
+    at.slot = S::thread() / S::kLanes, at.thread = S::thread() % S::kLanes, at.buffer = unit & 1;
     at.origin = (unit * S::kTiles + at.slot) * kTile;  // MAX_SEQ_LEN keeps it in 32 bits
     at.low = row.start > at.origin ? row.start - at.origin : 0;
     at.high = row.len - at.origin < kTile ? row.len - at.origin : kTile;
@@ -158,9 +164,11 @@ __device__ __forceinline__ Tile tile_of(const Row& row, int unit) {
 // A barrier of the threads that share a tile.
 template <class S>
 __device__ __forceinline__ void wait_for_tile() {
-    if (S::kWarps == 1) {
+    if constexpr (S::kWarps == 1) {
         __syncwarp();
-    } else {
+    } else if constexpr (S::kTiles == 1) {
         __syncthreads();
+    } else {
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + S::thread() / S::kLanes), "n"(S::kLanes) : "memory");
     }
 }

@@ -121,7 +121,7 @@ __device__ __forceinline__ void softmax(Block<S>& s, const Tile& at, const float
     const float sum = sb::fold<kValues>(weights, lane, [](float a, float b) { return sb::add(a, b); });  // C7: lanes
     wait_for_tile<S>();  // everybody has read the maxima
     const int value = sb::folded_index<kValues>(lane);
-    if (lane % (32 / kValues) == 0) s.partial[at.slot][warp * kTokens + value / kPad][value % kPad] = sum;
+    if (lane % (32 / kValues) == 0) s.partial[at.slot][warp + S::kWarps * (value / kPad)][value % kPad] = sum;
     wait_for_tile<S>();
     if (at.thread < kPad) {
         const auto& rows = s.partial[at.slot];

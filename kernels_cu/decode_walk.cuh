@@ -26,11 +26,11 @@ __device__ __forceinline__ float join(bool first, float a, const Weights& w, flo
     return first ? a_u : sb::join_scalar(a, w.so_far, a_u, w.next);  // the first state is taken as it is: -0 stays
 }
 
-// Which tokens and units of sequence n take part, and how many blocks share them. With one warp a tile a block takes `split` spans, else a tile.
+// Which tokens and units of sequence n take part, and how many blocks share them. A block takes `split` spans, or a tile.
 template <class S>
 __device__ __forceinline__ void measure(const PagedDecodeParams& p, int64_t n, int len, Row& row) {
     constexpr int kUnitTokens = S::kTiles * kTile;
-    const int units_a_block = S::kWarps == 1 ? static_cast<int>(p.split) : 1;
+    const int units_a_block = S::kTiles == 1 ? 1 : static_cast<int>(p.split);
     row.n = n;
     row.len = len;
     row.start = p.window != 0 && p.window < row.len ? static_cast<int>(row.len - p.window) : 0;
@@ -50,10 +50,10 @@ __device__ __forceinline__ void write_lse(const PagedDecodeParams& p, int64_t n,
 // Head and dimension of this thread's element e of a[h,d]; false past the last.
 template <class S>
 __device__ __forceinline__ bool element_of(const Row& row, int e, int* h, int* d) {
-    const int at = thread_of_block() + e * kThreads;
+    const int at = S::thread() + e * S::kThreads;
     *h = at / D;
     *d = at % D;
-    return (S::kHeads * D % kThreads == 0 && kGroup % S::kHeads == 0) || *h < row.heads;
+    return (S::kHeads * D % S::kThreads == 0 && kGroup % S::kHeads == 0) || *h < row.heads;
 }
 
 // Stores a state under a number, unnormalised.

@@ -4,6 +4,7 @@
 // warp a tile the block takes whole spans, with four it takes a tile alone. In QK a lane owns 4 / kWarps tokens and every head; in PV it owns
 // the head dimensions `dimension(i)` and every head. K and V come through shared memory, copied ahead of the work (decode_copy.cuh). States
 // of a row that several blocks share are stored and joined by a second kernel (decode_join.cuh). The bytes depend on none of this (C13).
+#include "decode_cluster.cuh"
 #include "decode_join.cuh"
 #include "decode_tile.cuh"
 
@@ -11,7 +12,7 @@
 template <class S>
 __device__ __forceinline__ void finish(const PagedDecodeParams& p, Block<S>& s, Walk& walk, float (&a)[S::kElements]) {
     const Row& row = s.row;
-    const int warp = thread_of_block() / 32, lane = thread_of_block() % 32;
+    const int warp = S::thread() / 32, lane = S::thread() % 32;
     __syncwarp();  // the last weights have been read
     if (lane < row.heads) {
         if (p.sinks != nullptr) s.weights[warp][0][0][lane] = walk.step_sink(p.sinks[row.head + lane]);
@@ -29,8 +30,9 @@ __device__ __forceinline__ void finish(const PagedDecodeParams& p, Block<S>& s, 
 }
 
 // C10: a row of no tokens.
+template <class S>
 __device__ __forceinline__ void finish_empty(const PagedDecodeParams& p, const Row& row) {
-    for (int at = static_cast<int>(threadIdx.x); at < row.heads * D; at += kThreads) {
+    for (int at = static_cast<int>(threadIdx.x); at < row.heads * D; at += S::kThreads) {
         p.out[row.n * p.out_stride[0] + (row.head + at / D) * p.out_stride[1] + at % D] = sb::from_f32<T>(0.0f);
         if (at % D == 0 && p.lse != nullptr) p.lse[row.n * p.lse_stride[0] + (row.head + at / D) * p.lse_stride[1]] = -sb::kInf;
     }
@@ -40,7 +42,7 @@ __device__ __forceinline__ void finish_empty(const PagedDecodeParams& p, const R
 template <class S>
 __device__ __forceinline__ void join_tiles(const PagedDecodeParams& p, Block<S>& s, int unit, Walk& walk, float (&a)[S::kElements]) {
     const Row& row = s.row;
-    const int warp = thread_of_block() / 32, lane = thread_of_block() % 32;
+    const int warp = S::thread() / 32, lane = S::thread() % 32;
     const int first_tile = unit * S::kTiles, last_tile = (row.len - 1) / kTile;
     const int from = row.start / kTile > first_tile ? row.start / kTile - first_tile : 0;
     const int to = last_tile - first_tile < S::kTiles ? last_tile - first_tile + 1 : S::kTiles;
@@ -68,6 +70,16 @@ __device__ __forceinline__ void join_tiles(const PagedDecodeParams& p, Block<S>&
             for (int u = from + 1; u < to; ++u) span_a[e] = join(false, span_a[e], s.weights[warp][u][0][h], s.scratch[u][at]);
         }
     }
+    if (S::kClusters && row.cluster) {  
+        const State<S> state(s);
+#pragma unroll
+        for (int e = 0; e < S::kElements; ++e) {
+            int h, d;
+            if (element_of<S>(row, e, &h, &d)) state.a[h * D + d] = span_a[e];
+        }
+        if (warp == 0 && lane < S::kPad) state.m[lane] = span.m, state.l[lane] = span.l;
+        return;
+    }
     if (row.blocks > 1) {
         store<S>(p, row, span, span_a, unit);
         return;
@@ -80,33 +92,29 @@ __device__ __forceinline__ void join_tiles(const PagedDecodeParams& p, Block<S>&
 }
 
 template <class S>
-__global__ void __launch_bounds__(kThreads, S::kResident) decode(const PagedDecodeParams p, const int64_t first_sequence, const int buffers) {
+__global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedDecodeParams p, const Steps steps, const int64_t first_sequence) {
     extern __shared__ __align__(128) unsigned char memory[];
     Block<S>& s = *reinterpret_cast<Block<S>*>(memory);
-    const int thread = thread_of_block();
+    const int thread = S::thread();
     const int64_t n = first_sequence + blockIdx.z, g = blockIdx.x / S::kHeadBlocks, head = g * kGroup + blockIdx.x % S::kHeadBlocks * S::kHeads;
-    const int units_a_block = S::kWarps == 1 ? static_cast<int>(p.split) : 1;
+    const int units_a_block = S::kTiles == 1 ? 1 : static_cast<int>(p.split);
     const int own_unit = static_cast<int>(blockIdx.y) * units_a_block;
     const int heads = static_cast<int>((g + 1) * kGroup - head < S::kHeads ? (g + 1) * kGroup - head : S::kHeads);
     // Page ids of the first unit, q and the length are asked for together, the ids before it is known which of them have tokens.
-    Tile first = {};
-    first.slot = thread / S::kLanes, first.thread = thread % S::kLanes, first.buffer = own_unit & 1;
-    first.origin = (own_unit * S::kTiles + first.slot) * kTile;
-    const Copier<S> copier = {
-        p, s, n, reinterpret_cast<uint64_t>(p.k_cache + g * p.k_cache_stride[1]), reinterpret_cast<uint64_t>(p.v_cache + g * p.v_cache_stride[1])};
-    copier.copy_table(first);
-    constexpr int kOfQ = (S::kPad * D + kThreads - 1) / kThreads;
+    Stream<S> stream(p, steps, s, n, g);
+    stream.ask(own_unit);
+    constexpr int kOfQ = (S::kPad * D + S::kThreads - 1) / S::kThreads;
     T q[kOfQ];
 #pragma unroll
     for (int i = 0; i < kOfQ; ++i) {
-        const int at = thread + i * kThreads, h = at / D < heads ? at / D : 0;
+        const int at = thread + i * S::kThreads, h = at / D < heads ? at / D : 0;
         q[i] = p.q[n * p.q_stride[0] + (head + h) * p.q_stride[1] + at % D];
     }
     const int len = p.seq_lens[n];
     if (thread == 0) {
         Row row;
         measure<S>(p, n, len, row);
-        row.head = head, row.heads = heads;
+        row.head = head, row.heads = heads, row.cluster = row.blocks > 1 && in_cluster<S>();
         if constexpr (kFp8) {
             row.k_scale = p.k_scale[p.k_scales == 1 ? 0 : g];
             row.v_scale = p.v_scale[p.v_scales == 1 ? 0 : g];
@@ -115,29 +123,23 @@ __global__ void __launch_bounds__(kThreads, S::kResident) decode(const PagedDeco
     }
 #pragma unroll
     for (int i = 0; i < kOfQ; ++i) {
-        const int at = thread + i * kThreads;
-        if (S::kPad * D % kThreads == 0 || at < S::kPad * D) s.q[at % D * S::kPad + at / D] = sb::to_f32(q[i]);
+        const int at = thread + i * S::kThreads;
+        if (S::kPad * D % S::kThreads == 0 || at < S::kPad * D) s.q[at % D * S::kPad + at / D] = sb::to_f32(q[i]);
     }
-    __pipeline_commit();
-    __pipeline_wait_prior(0);
     __syncthreads();
     const Row& row = s.row;
     if (row.len <= 0) {
-        if (blockIdx.y == 0) finish_empty(p, row);
+        if (blockIdx.y == 0) finish_empty<S>(p, row);
         return;
     }
     int unit = own_unit > row.first_unit ? own_unit : row.first_unit;  // this block takes [unit, last_unit)
     const int last_unit = own_unit + units_a_block < row.units ? own_unit + units_a_block : row.units;
-    if (unit >= last_unit) return;
-    const int live_unit = tile_of<S>(row, unit).live() ? unit : unit + 1;
-    Stream<S> stream = {copier, live_unit, last_unit, buffers, tile_of<S>(row, live_unit)};
-    if (live_unit != own_unit) {
-        if (live_unit < last_unit) copier.copy_table(stream.at);
-        __pipeline_commit();
-        __pipeline_wait_prior(0);
-        wait_for_tile<S>();
+    if (unit >= last_unit) {
+        if (S::kClusters && row.cluster) join_cluster(p, s);
+        return;
     }
-    stream.begin();
+    const int live_unit = tile_of<S>(row, unit).live() ? unit : unit + 1;
+    stream.begin(own_unit, live_unit, last_unit);
     Walk walk = {0.0f, 0.0f};
     float a[S::kElements];
     for (; unit < last_unit; ++unit) {
@@ -171,6 +173,7 @@ __global__ void __launch_bounds__(kThreads, S::kResident) decode(const PagedDeco
         join_tiles(p, s, unit, walk, a);
     }
     if (row.blocks == 1) finish(p, s, walk, a);
+    if (S::kClusters && row.cluster) join_cluster(p, s);
 }
 
 constexpr int64_t kMaxGrid = 65535;  // blocks along y and z
@@ -181,32 +184,57 @@ cudaError_t allow_shared_memory(Kernel* kernel, int bytes) {
     return bytes > 48 * 1024 ? cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) : cudaSuccess;
 }
 
+// Blocks that share a row of max_seq_len tokens.
 template <class S>
-cudaError_t launch(const PagedDecodeParams& p, cudaStream_t stream) {
-    const int64_t unit = S::kWarps == 1 ? p.split * kSpan * kTile : kTile;
-    const int64_t shares = p.max_seq_len > unit ? (p.max_seq_len + unit - 1) / unit : 1;
-    int device = 0, multiprocessors = 0;
-    cudaError_t failed = cudaGetDevice(&device);
-    if (failed == cudaSuccess) failed = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-    const int buffers = p.n * p.g * S::kHeadBlocks * shares <= multiprocessors ? S::kBuffersAlone : S::kBuffers;
-    const int bytes = static_cast<int>(sizeof(Block<S>)) + S::kTiles * buffers * S::kBytes;
-    if (failed == cudaSuccess) failed = allow_shared_memory(decode<S>, bytes);
+int64_t shares(const PagedDecodeParams& p) {
+    const int64_t unit = S::kTiles == 1 ? kTile : p.split * kSpan * kTile;
+    return p.max_seq_len > unit ? (p.max_seq_len + unit - 1) / unit : 1;
+}
+
+// Whether the blocks of a row form clusters: where they hold a state each and every block has a multiprocessor alone. Those of a cluster lie
+// in one part of the GPU, which may leave an eighth of the others idle; pairs always fit.
+template <class S>
+bool choose_cluster(const PagedDecodeParams& p, int64_t blocks, int multiprocessors, int architecture) {
+    if (!S::kClusters || architecture < 9 || p.split > 1 || blocks == 1 || blocks > 8) return false;
+    return p.n * p.g * S::kHeadBlocks * blocks <= (blocks == 2 ? multiprocessors : multiprocessors / 8 * 7);
+}
+
+template <class S>
+cudaError_t launch(const PagedDecodeParams& p, int multiprocessors, int architecture, cudaStream_t stream) {
+    const int64_t blocks = shares<S>(p);
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {1, static_cast<unsigned>(blocks), 1};
+    cudaLaunchConfig_t config = {};
+    config.blockDim = dim3(S::kThreads);
+    config.dynamicSmemBytes = sizeof(Block<S>);
+    config.stream = stream;
+    config.attrs = &cluster;
+    config.numAttrs = choose_cluster<S>(p, blocks, multiprocessors, architecture);
+    cudaError_t failed = allow_shared_memory(decode<S>, sizeof(Block<S>));
     for (int64_t first = 0; first < p.n && failed == cudaSuccess; first += kMaxGrid) {
         const unsigned sequences = static_cast<unsigned>(p.n - first < kMaxGrid ? p.n - first : kMaxGrid);
-        const dim3 grid(static_cast<unsigned>(p.g * S::kHeadBlocks), static_cast<unsigned>(shares), sequences);
-        decode<S><<<grid, kThreads, bytes, stream>>>(p, first, buffers);
-        failed = cudaGetLastError();
+        config.gridDim = dim3(static_cast<unsigned>(p.g * S::kHeadBlocks), static_cast<unsigned>(blocks), sequences);
+        failed = cudaLaunchKernelEx(&config, decode<S>, p, Steps(p), first);
     }
-    if (failed != cudaSuccess || shares == 1) return failed;
+    if (failed != cudaSuccess || blocks == 1 || config.numAttrs > 0) return failed;
     const int stored = static_cast<int>((p.states < kStates ? p.states : kStates) * D * sizeof(float));
     failed = allow_shared_memory(join_states<S>, stored);
     if (failed != cudaSuccess) return failed;
-    join_states<S><<<dim3(static_cast<unsigned>(p.n), static_cast<unsigned>(p.h)), kThreads, stored, stream>>>(p);
+    join_states<S><<<dim3(static_cast<unsigned>(p.n), static_cast<unsigned>(p.h)), kJoiners, stored, stream>>>(p);
     return cudaGetLastError();
 }
 
 extern "C" int paged_decode(const PagedDecodeParams* params, void* stream) {
     const PagedDecodeParams& p = *params;
     if (p.n == 0 || p.h == 0) return 0;  // an empty grid cannot be launched
-    return p.split == 0 ? launch<Shape<4>>(p, static_cast<cudaStream_t>(stream)) : launch<Shape<1>>(p, static_cast<cudaStream_t>(stream));
+    int device = 0, multiprocessors = 0, architecture = 0;
+    cudaError_t failed = cudaGetDevice(&device);
+    if (failed == cudaSuccess) failed = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    if (failed == cudaSuccess) failed = cudaDeviceGetAttribute(&architecture, cudaDevAttrComputeCapabilityMajor, device);
+    if (failed != cudaSuccess) return failed;
+    const auto run = [&](auto shape) { return launch<decltype(shape)>(p, multiprocessors, architecture, static_cast<cudaStream_t>(stream)); };
+    if (p.split == 0) return run(Shape<4, 1>());
+    using Few = Shape<2, 4>;
+    return p.n * p.g * Few::kHeadBlocks * shares<Few>(p) <= multiprocessors ? run(Few()) : run(Shape<1, 4>());
 }

@@ -31,7 +31,7 @@ def choose_split(sequences: int, kv_heads: int, max_seq_len: int, multiprocessor
     its spans and half a span besides, and states that must be stored and joined half a span more.
     """
     rows, all_spans = sequences * kv_heads, max(1, spans(max_seq_len))
-    if rows * tiles(max_seq_len) <= 2 * multiprocessors:
+    if rows * tiles(max_seq_len) <= multiprocessors:
         return 0
 
     def cost(split: int) -> float:
@@ -62,6 +62,12 @@ def token_major(call: Call) -> bool:
     """Whether V lies in memory with a token's head dimensions side by side, as in [pages, page, g, d]; else a dimension's tokens are."""
     v = call["v_cache"]
     return v.strides[3] != v.itemsize and v.strides[2] == v.itemsize
+
+
+def whole_pages(call: Call) -> bool:
+    """Whether a page's K of a kv head lies in one piece as [d/x, page, x], and its V as [d, page]: a copy engine can bring them."""
+    k, v, page = call["k_cache"], call["v_cache"], call.axes["page"]
+    return k.strides[2:4] == (page * 16, 16) and v.strides[2:4] == (page * v.itemsize, v.itemsize)
 
 
 def cache_views(layout: str, k_cache: Array, v_cache: Array) -> dict[str, Array]:

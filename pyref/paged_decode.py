@@ -46,11 +46,12 @@ SPEC = Kernel(
         ),
     },
     dtypes={"T": FLOATS, "C": (*FLOATS, *FP8)},
-    constants={"SB_T": "T", "SB_C": "C", "SB_D": "d", "SB_PAGE": "page", "SB_GROUP": "group", "SB_ROWS": "rows"},
+    constants={"SB_T": "T", "SB_C": "C", "SB_D": "d", "SB_PAGE": "page", "SB_GROUP": "group", "SB_ROWS": "rows", "SB_DENSE": "dense"},
     derived={
         "x": cache_types.x("q"),
         "group": lambda call: call.axes["h"] // max(call.axes["g"], 1),
         "rows": lambda call: int(decode_spec.token_major(call)),
+        "dense": lambda call: int(decode_spec.whole_pages(call)),
     },
     sizes={**cache_types.SCALE_SIZES, "states": decode_spec.states},
     checks=decode_spec.CHECKS,

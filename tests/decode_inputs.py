@@ -24,6 +24,14 @@ F32 = DTYPES["f32"][0]
 LAYOUTS = ("classic", "nhd", "hnd")
 
 
+def derived(shape: Mapping[str, Any]) -> dict[str, int]:
+    """The derived axes that choose a case's specialisation."""
+    _, _, v_layout = shape["layout"].rpartition("/")
+    changed = [places for name, places in shape["places"].items() if name in ("k_cache", "v_cache")]
+    inner = any(axis > 1 for places in changed for axis in (*places.get("pad", ()), *places.get("swap", ())))
+    return {"group": shape["h"] // shape["g"], "rows": int(v_layout != "classic"), "dense": int(shape["layout"] == "classic" and not inner)}
+
+
 def case(name: str, why: str, dtype: str = "f16", **rest: Any) -> Case:
     """A case. ``rest``: h, g, d, page; lens, the length of every sequence (or {sequence: length} and n); and where it matters
 
@@ -37,8 +45,7 @@ def case(name: str, why: str, dtype: str = "f16", **rest: Any) -> Case:
         "h": 2, "g": 1, "d": 64, "page": 16, "lens": (17, 35), "layout": "classic", "split": None, "places": {}, "columns": 1, "states": 0,
         "work": True, "lse": True, **rest,
     }  # fmt: skip
-    _, _, v_layout = shape["layout"].rpartition("/")
-    shape |= {"group": shape["h"] // shape["g"], "rows": int(v_layout != "classic")}
+    shape |= derived(shape)
     return Case(name, why, {"T": dtype, "C": shape.get("cache", dtype)}, shape, seed=sum(name.encode()))
 
 

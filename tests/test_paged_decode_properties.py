@@ -15,7 +15,7 @@ from pyref.cache_types import FP8
 from pyref.decode_spec import SPAN, TILE, choose_split, spans
 from tests import harness
 from tests.decode_cases import CASES
-from tests.decode_inputs import LAYOUTS, case, inputs
+from tests.decode_inputs import LAYOUTS, case, derived, inputs
 from tools import compare, legs, verify
 from tools.arena import Region, place, sentinel
 from tools.cases import Case
@@ -32,8 +32,7 @@ both = pytest.mark.parametrize("rest", [PLAIN, EVERYTHING], ids=["plain", "every
 def variant(found: Case, **changed: Any) -> Case:
     """A case with the same tokens in other surroundings."""
     shape = {**found.shape, **changed}
-    rows = int(shape["layout"].rpartition("/")[2] != "classic")
-    return dataclasses.replace(found, shape={**shape, "rows": rows})
+    return dataclasses.replace(found, shape={**shape, **derived(shape)})
 
 
 def runners(*names: str) -> list[str]:
