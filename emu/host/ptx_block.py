@@ -15,7 +15,7 @@ TYPES = {
     "f16x2": "__half2",
     "bf16x2": "__nv_bfloat162",
     "pred": "bool",
-    **{name: f"::samebits::ptx::{name}" for name in ("tf32", "e4m3x2", "e5m2x2")},
+    **{name: f"::samebits::ptx::{name}" for name in ("tf32", "e4m3", "e5m2", "e4m3x2", "e5m2x2")},
 }
 _SPECIAL = {
     **{f"tid.{axis}": f"::samebits::thread_index().{axis}" for axis in "xyz"},
@@ -108,8 +108,10 @@ def cpp(kind: str) -> str:
 
 
 def space(mods: list[str]) -> str:
+    """The memory that an instruction addresses: "shared" or "global", where a generic address counts as the latter."""
     return "shared" if any(m.split("::")[0] == "shared" for m in mods) else "global"
 
 
 def vector(operand: str) -> list[str]:
+    """The operands between braces, or the one operand."""
     return [part.strip() for part in operand.strip()[1:-1].split(",")] if operand.strip().startswith("{") else [operand]

@@ -6,7 +6,7 @@ from emu.host.ptx_block import Block, Unknown, space
 
 
 def bar(block: Block, mods: list[str], ops: list[str]) -> None:
-    ops = [op for op in ops if op]
+    """bar and barrier: of the block, numbered, of the warp and of the cluster."""
     if mods[:2] == ["cluster", "arrive"]:
         aligned = str("aligned" in mods).lower()
         block.lines.append(f"::samebits::arrive(::samebits::kCluster, {aligned}, __builtin_FILE(), __builtin_LINE());")
@@ -17,17 +17,17 @@ def bar(block: Block, mods: list[str], ops: list[str]) -> None:
     elif "red" in mods and len(ops) == 3 and ops[1] == "0":
         name = next(name for way, name in {"popc": "count", "and": "and", "or": "or"}.items() if way in mods)
         block.store(ops[0], f"(unsigned long long)(unsigned)__syncthreads_{name}(({block.value(ops[2])}) != 0)")
-    elif ("sync" in mods or "arrive" in mods) and len(ops) < 3 and not (set(mods) & {"cta", "red"}) - {"cta"}:
+    elif ("sync" in mods or "arrive" in mods) and "red" not in mods and len(ops) < 3:
         number, count = (f"as<uint32_t>({block.value(op)})" for op in [*(ops or ["0"]), "0"][:2])
-        block.lines.append(f"::samebits::named_barrier({number}, {count}, {str('sync' in mods).lower()}, {str('aligned' in mods).lower()});")
+        wait, aligned = (str(word in mods).lower() for word in ("sync", "aligned"))
+        block.lines.append(f"::samebits::named_barrier({number}, {count}, {wait}, {aligned});")
     else:
         raise Unknown("bar." + ".".join(mods))
 
 
 def mbarrier(block: Block, mods: list[str], ops: list[str]) -> None:
+    """mbarrier.*, in shared memory of the block or of another one of the cluster."""
     what = mods[0]
-    if "cluster" in mods and what == "test_wait" or "remote" in mods:
-        raise Unknown("mbarrier." + ".".join(mods))
     if what == "pending_count":
         block.store(ops[0], f"{block.value(ops[1])} >> 32")
         return
@@ -54,6 +54,7 @@ def mbarrier(block: Block, mods: list[str], ops: list[str]) -> None:
 
 
 def fence(block: Block, mods: list[str], ops: list[str]) -> None:
+    """fence and membar."""
     if "tensormap" in " ".join(mods):
         raise Unknown("fence." + ".".join(mods))
     if mods[0] in ("proxy", "mbarrier_init"):  # orders what each proxy sees of earlier operations, not threads
@@ -62,6 +63,7 @@ def fence(block: Block, mods: list[str], ops: list[str]) -> None:
 
 
 def cp(block: Block, mods: list[str], ops: list[str]) -> None:
+    """cp.async, its groups, and cp.async.bulk."""
     if mods[:2] == ["async", "bulk"]:
         _bulk(block, mods[2:], ops)
     elif mods[:2] == ["async", "commit_group"]:

@@ -181,31 +181,42 @@ def _mapa(block: Block, mods: list[str], ops: list[str]) -> None:
     block.store(ops[0], f"::samebits::shared_address({there})" if shared else f"reinterpret_cast<uintptr_t>({there})")
 
 
+# Of an operand's type: bits, and types of the sum.
+_MMA: dict[str, tuple[int, set[str]]] = {
+    "f16": (16, {"f32", "f16"}),
+    "bf16": (16, {"f32"}),
+    "tf32": (32, {"f32"}),
+    **dict.fromkeys(("e4m3", "e5m2"), (8, {"f32", "f16"})),
+    **dict.fromkeys(("s8", "u8"), (8, {"s32"})),
+}
+
+
 def _mma(block: Block, mods: list[str], ops: list[str]) -> None:
-    shape = next((m for m in mods if re.fullmatch(r"m\d+n\d+k\d+", m)), "")
+    shape = next((re.fullmatch(r"m16n8k(\d+)", m) for m in mods if m.startswith("m16n8k")), None)
     kinds = [m for m in mods if m in TYPES]
-    if "sync" not in mods or shape not in ("m16n8k16", "m16n8k8") or mods.count("row") != 1 or mods.count("col") != 1 or len(kinds) != 4:
+    if "sync" not in mods or shape is None or "row" not in mods or "col" not in mods or len(kinds) != 4 or "satfinite" in mods:
         raise Unknown("mma." + ".".join(mods))
-    if kinds[0] != "f32" or kinds[3] != "f32" or kinds[1] not in ("f16", "bf16", "tf32") or kinds[1] != kinds[2]:
+    (bits, sums), other, k = _MMA.get(kinds[1], (0, set())), _MMA.get(kinds[2], (0, set())), int(shape[1])
+    alike = kinds[0] == kinds[3] and other[0] == bits and (bits == 8 or kinds[1] == kinds[2])
+    if not alike or kinds[0] not in sums or k * bits not in (128, 256):
         raise Unknown("mma." + ".".join(mods))
-    k = int(shape.split("k")[1])
+    if [len(vector(op)) for op in ops] != [4 >> (kinds[0] == "f16"), k * bits // 64, k * bits // 128, 4 >> (kinds[0] == "f16")]:
+        raise ValueError("registers")
     a, b, c = ([f"as<uint32_t>({block.value(op)})" for op in vector(ops[i])] for i in (1, 2, 3))
-    block.lines.append(f"{{ uint32_t a[] = {{{', '.join(a)}}}, b[] = {{{', '.join(b)}}}, c[] = {{{', '.join(c)}}};")
-    block.lines.append(f"mma_m16n8<{cpp(kinds[1])}, {k}>(a, b, c);")
+    block.lines.append(f"uint32_t a[] = {{{', '.join(a)}}}, b[] = {{{', '.join(b)}}}, c[] = {{{', '.join(c)}}};")
+    block.lines.append(f"mma_m16n8<{cpp(kinds[1])}, {cpp(kinds[2])}, {cpp(kinds[0])}, {k}>(a, b, c);")
     for i, op in enumerate(vector(ops[0])):
         block.store(op, f"c[{i}]")
-    block.lines.append("}")
 
 
 def _ldmatrix(block: Block, mods: list[str], ops: list[str]) -> None:
     count = next((int(m[1:]) for m in mods if m in ("x1", "x2", "x4")), 0)
     if not count or "m8n8" not in mods or mods[-1] != "b16":
         raise Unknown("ldmatrix." + ".".join(mods))
-    block.lines.append(f"{{ uint32_t matrix[{count}];")
+    block.lines.append(f"uint32_t matrix[{count}];")
     block.lines.append(f"load_matrix<{count}, {str('trans' in mods).lower()}>({block.address(ops[1], 'shared')}, matrix);")
     for i, op in enumerate(vector(ops[0])):
         block.store(op, f"matrix[{i}]")
-    block.lines.append("}")
 
 
 TABLE: dict[str, Callable[[Block, list[str], list[str]], None]] = {
