@@ -180,6 +180,21 @@ def test_what_is_not_modelled_is_an_error_with_its_line(source: str, line: int, 
     assert words in caught.value.construct
 
 
+@pytest.mark.parametrize("header", ["cub/cub.cuh", "thrust/device_vector.h", "cublas_v2.h", "cuda/std/mdspan"])
+@pytest.mark.parametrize("there", ["missing", "empty", "refuses"])
+def test_libraries_are_refused_by_name(tmp_path: Path, header: str, there: str) -> None:
+    folder = tmp_path / "cccl"
+    if there != "missing":
+        (folder / header).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "nv").mkdir()
+        (folder / "nv/target").write_text("#error no such compiler\n" if there == "refuses" else "int x;\n")
+        (folder / header).write_text("#pragma once\n#include <nv/target>\n")
+    (tmp_path / "k.cu").write_text(f"#include <cuda_runtime.h>\n\n#include <{header}>\nint main() {{}}\n")
+    with pytest.raises(TranslationError) as caught:
+        host.to_cpp(tmp_path / "k.cu", include_dirs=[folder])
+    assert (Path(caught.value.file).name, caught.value.line, caught.value.construct) == ("k.cu", 3, f"#include <{header}>")
+
+
 def test_what_looks_like_a_construct_and_is_none_stays() -> None:
     source = """// k<<<1, 1>>>(x); asm("")
 struct P { float tex2D, texture; }; bool less(P p) { float texture = p.tex2D; return texture < 1; }

@@ -208,6 +208,13 @@ bool mbarrier_wait(void* p, unsigned long long phase, const char* file, int line
 void async_arrive(void* p, bool own, const char* file, int line) {
   running().arrive_with_copies(self(), p, own, {file, line, PC, kRead});
 }
+void async_bytes_for(void* to, const void* from, size_t bytes, size_t rank, size_t count, void* mbarrier, const char* file, int line) {
+  CopyGroups &queue = running().async(self()->linear).plain, others;
+  std::swap(queue, others);
+  async_bytes(to, from, bytes, rank, count);
+  running().arrive_with_copies(self(), mbarrier, true, {file, line, PC, kRead});
+  std::swap(queue, others);
+}
 void bulk_to_shared(void* to, const void* from, unsigned bytes, void* mbarrier, const char* file, int line) {
   Here here{file, line, PC, kRead};
   running().copy_for(self(), running().start_bulk(self(), to, from, bytes, here), mbarrier, here);

@@ -17,5 +17,7 @@ void bulk_commit();
 void bulk_wait(unsigned allowed, bool read);  // until at most so many groups are under way, or have yet to be read
 void async_arrive(void* mbarrier, bool own, SAMEBITS_SITE);  // when the thread's cp.async have come; own: an arrival beside those counted
 
+void async_bytes_for(void* to, const void* from, size_t bytes, size_t rank, size_t count, void* mbarrier, SAMEBITS_SITE);  // async_bytes(), counted
+
 void named_barrier(unsigned number, unsigned count, bool wait, bool aligned, SAMEBITS_SITE);  // count 0: of the whole block
 }  // namespace samebits
