@@ -151,6 +151,13 @@ def test_polling_without_an_end_is_given_up() -> None:
 
 REFUSED = [
     ('__device__ int f() {\n  int r;\n  asm volatile("wgmma.fence.sync.aligned;" : "=r"(r));\n  return r;\n}', 3, "inline asm"),
+    ('void f() {\n  asm("{.reg .pred p;\\n"\n    "tcgen05.ld.sync.aligned.16x64b.x1.b32 {%0}, [%1]; }" :: "r"(1));\n}', 2, "inline asm"),
+    ('void f() {\n  asm("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%0, {%1}], [%2];" :: "l"(0));\n}', 2, "inline asm"),
+    ('void f() {\n  asm("bar.red.popc.u32 %0, 1, 64, p;" : "=r"(x));\n}', 2, "inline asm"),
+    ("\n__global__ void k(cudaTextureObject_t t) {}", 2, "cudaTextureObject_t"),
+    ("int i;\ntexture<float, 2> t;", 2, "texture"),
+    ("__device__ float f() {\n  return tex2D<float>(0, 1, 2);\n}", 2, "tex2D"),
+    ("\n\n__global__ void k(const __grid_constant__ CUtensorMap map) {}", 3, "CUtensorMap"),
     ("void f() {\n\n  k<<<1, 2>>>;\n}", 3, "<<<"),
     ("void f() {\n  k<<<1, 2(x);\n}", 2, "<<<"),
     ("void f() {\n  (1 + 2) * <<<1, 1>>>(x);\n}", 2, "<<<"),
@@ -173,8 +180,24 @@ def test_what_is_not_modelled_is_an_error_with_its_line(source: str, line: int, 
     assert words in caught.value.construct
 
 
+@pytest.mark.parametrize("header", ["cub/cub.cuh", "thrust/device_vector.h", "cublas_v2.h", "cuda/std/mdspan"])
+@pytest.mark.parametrize("there", ["missing", "empty", "refuses"])
+def test_libraries_are_refused_by_name(tmp_path: Path, header: str, there: str) -> None:
+    folder = tmp_path / "cccl"
+    if there != "missing":
+        (folder / header).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "nv").mkdir()
+        (folder / "nv/target").write_text("#error no such compiler\n" if there == "refuses" else "int x;\n")
+        (folder / header).write_text("#pragma once\n#include <nv/target>\n")
+    (tmp_path / "k.cu").write_text(f"#include <cuda_runtime.h>\n\n#include <{header}>\nint main() {{}}\n")
+    with pytest.raises(TranslationError) as caught:
+        host.to_cpp(tmp_path / "k.cu", include_dirs=[folder])
+    assert (Path(caught.value.file).name, caught.value.line, caught.value.construct) == ("k.cu", 3, f"#include <{header}>")
+
+
 def test_what_looks_like_a_construct_and_is_none_stays() -> None:
     source = """// k<<<1, 1>>>(x); asm("")
+struct P { float tex2D, texture; }; bool less(P p) { float texture = p.tex2D; return texture < 1; }
 /* __shared__ int x; */ const char* a = "k<<<1, 1>>>(x)"; char b = '\\''; auto c = R"x(__global__ asm(")x";
 int d = 1 << 2 >> 1, e = a < b > c, asmx = 3; bool operator<<<int>(int);
 """

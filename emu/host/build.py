@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from emu.host import implicit
+from emu.host import implicit, refused
 from emu.host.compiler import BuildError, find_compiler, flags, link, need_compiler, run, version
 from emu.host.tokens import Region, regions, tokenize
 from emu.host.translate import ASM, TranslationError, translate
@@ -106,9 +106,14 @@ def to_cpp(
         text += f'# 1 "{name} (footer)"\n{footer}\n'
     options = [f"-D{key}={value}" for key, value in (defines or {}).items()]
     options += [f"-D__CUDA_ARCH__={_arch_number(arch)}", "-D__CUDACC__", "-D__NVCC__", "-D__SAMEBITS__"]
+    options += [f"-D__CUDACC_VER_{part}__={number}" for part, number in (("MAJOR", 13), ("MINOR", 0), ("BUILD", 88))]
     options += [f"-I{INCLUDE_DIR}", f"-iquote{source.parent}", *(f"-I{directory}" for directory in include_dirs)]
     command = [compiler, *flags(compiler, check), *extra, *options, "-include", "samebits.h", "-E", "-x", "c++", "-"]
-    result = run(command, text.encode()).decode()
+    try:
+        result = run(command, text.encode()).decode()
+    except BuildError as error:
+        raise refused.library(str(error), str(INCLUDE_DIR)) or error from None
+    refused.check_headers(regions(result, str(source)), str(INCLUDE_DIR))
     more = ["-DSAMEBITS_FULL_MATH"] if _needs_c_headers(result, str(source)) else []
     more += ["-DSAMEBITS_PTX"] if _has_asm(result, str(source)) else []
     if more:

@@ -12,6 +12,7 @@ from emu.host.source import OPEN, Source
 from emu.host.tokens import Token
 
 _PTX = "::samebits::ptx::"
+_LABEL = re.compile(r"([$\w]+) ?:(?!:) ?")
 # What is called, or made, by a name of ptx.h in the table's C++: the program may have its own of that name.
 _WORDS = r"if|auto|bool|sizeof|float|double|unsigned|u?int\d*_t|\w+_cast"
 _OURS = re.compile(rf"(?<![\w:.])(?!__|atomic|samebits_|(?:{_WORDS})\b)[A-Za-z]\w*(?=[(<{{]|::)")
@@ -19,41 +20,62 @@ _OURS = re.compile(rf"(?<![\w:.])(?!__|atomic|samebits_|(?:{_WORDS})\b)[A-Za-z]\
 
 def statements(template: str, block: Block) -> list[str]:
     """C++ statements for the text of an asm template. Raises Unknown."""
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", template, flags=re.DOTALL)
-    for piece in re.split(r"[;\n]", _without_scopes(text)):
-        line = piece.strip()
-        if not line:
-            continue
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", template, flags=re.DOTALL).replace("%=", "")
+    for piece in _without_scopes(text).split(";"):
+        line = " ".join(piece.split())
+        while label := _LABEL.match(line):
+            block.labels.append(_label(label[1]))
+            block.lines.append(f"{_label(label[1])}:;")
+            line = line[label.end() :]
         if line.startswith("."):
-            declared = re.fullmatch(r"\.reg\s+\.(\w+)\s+(.+)", line)
-            if declared is None:
-                raise Unknown(line)
-            for name in declared[2].split(","):
-                count = re.fullmatch(r"%?(\w+)<(\d+)>", name.strip())
-                names = [f"{count[1]}{i}" for i in range(int(count[2]))] if count else [name.strip().lstrip("%")]
-                block.registers.update(names)
-                block.predicates.update(names if declared[1] == "pred" else [])
-                block.lines += [f"unsigned long long r_{n} = 0; (void)r_{n};" for n in names]
-            continue
-        guard = re.match(r"@(!?)%?(\w+)\s+", line)
-        if guard is not None:
-            line = line[guard.end() :]
-        opcode, _, rest = line.partition(" ") if " " in line else (line, "", "")
-        name, *mods = re.split(r"[\s]+", opcode)[0].split(".")
-        if name not in TABLE:
-            raise Unknown(opcode)
-        operands = [part.strip() for part in _split(rest)] if rest.strip() else []
-        inner = len(block.lines)
+            _declare(block, line)
+        elif line:
+            _instruction(block, line)
+    labels = f"__label__ {', '.join(block.labels)}; " if block.labels else ""
+    registers = [f"unsigned long long r_{name} = 0; (void)r_{name};" for name in sorted(block.registers)]
+    return ["{ " + labels, *registers, *block.lines, "}"]
+
+
+def _label(name: str) -> str:
+    return "l_" + re.sub(r"\W", "_", name)
+
+
+def _declare(block: Block, line: str) -> None:
+    """Registers, before the first instruction: branches must not jump into their scope."""
+    declared = re.fullmatch(r"\.reg \.(\w+) (.+)", line)
+    if declared is None:
+        raise Unknown(line)
+    for name in declared[2].split(","):
+        count = re.fullmatch(r"%?(\w+)<(\d+)>", name.strip())
+        names = [f"{count[1]}{i}" for i in range(int(count[2]))] if count else [name.strip().lstrip("%")]
+        block.registers.update(names)
+        block.predicates.update(names if declared[1] == "pred" else [])
+
+
+def _instruction(block: Block, line: str) -> None:
+    guard = re.match(r"@(!?)%*(\w+) ", line)
+    if guard is not None:
+        line = line[guard.end() :]
+    opcode, _, rest = line.partition(" ")
+    name, *mods = opcode.split(".")
+    operands = [part.strip() for part in _split(rest)] if rest else []
+    inner = len(block.lines)
+    if name == "bra" and len(operands) == 1:
+        block.lines.append(f"goto {_label(operands[0])};")
+    elif name not in TABLE:
+        raise Unknown(opcode)
+    else:
         try:
             TABLE[name](block, mods, operands)
         except (IndexError, KeyError, ValueError) as error:
             raise Unknown(line) from error
-        if guard is not None:
-            if guard[2] not in block.registers:
-                raise Unknown(f"@{guard[2]}")
-            body = " ".join(block.lines[inner:])
-            block.lines[inner:] = [f"if ({guard[1]}r_{guard[2]}) {{ {body} }}"]
-    return block.lines
+    body = " ".join(block.lines[inner:])
+    if guard is None:
+        block.lines[inner:] = [f"{{ {body} }}"]
+    elif guard[2] in block.registers:
+        block.lines[inner:] = [f"if ({guard[1]}r_{guard[2]}) {{ {body} }}"]
+    else:
+        raise Unknown(f"@{guard[2]}")
 
 
 def _without_scopes(text: str) -> str:

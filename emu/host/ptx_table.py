@@ -5,108 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-_TYPES = {
-    **{f"u{n}": f"uint{n}_t" for n in (8, 16, 32, 64)},
-    **{f"s{n}": f"int{n}_t" for n in (8, 16, 32, 64)},
-    **{f"b{n}": f"uint{n}_t" for n in (8, 16, 32, 64)},
-    "f32": "float",
-    "f64": "double",
-    "f16": "__half",
-    "bf16": "__nv_bfloat16",
-    "f16x2": "__half2",
-    "bf16x2": "__nv_bfloat162",
-    "pred": "bool",
-    **{name: f"::samebits::ptx::{name}" for name in ("tf32", "e4m3x2", "e5m2x2")},
-}
+from emu.host import ptx_sync
+from emu.host.ptx_block import TYPES, Block, Unknown, cpp, space, vector
+
 _ROUNDS = {"rn": "nearest", "rz": "zero", "rm": "down", "rp": "up", "rna": "nearest"}
 _ROUNDS |= {name + "i": way for name, way in _ROUNDS.items() if name != "rna"}
-_SPECIAL = {
-    **{f"tid.{axis}": f"::samebits::thread_index().{axis}" for axis in "xyz"},
-    **{f"ntid.{axis}": f"::samebits::block_dim().{axis}" for axis in "xyz"},
-    **{f"ctaid.{axis}": f"::samebits::block_index().{axis}" for axis in "xyz"},
-    **{f"nctaid.{axis}": f"::samebits::grid_dim().{axis}" for axis in "xyz"},
-    **{f"cluster_ctaid.{axis}": f"__clusterRelativeBlockIdx().{axis}" for axis in "xyz"},
-    **{f"cluster_nctaid.{axis}": f"__clusterDim().{axis}" for axis in "xyz"},
-    **{f"clusterid.{axis}": f"__clusterIdx().{axis}" for axis in "xyz"},
-    **{f"nclusterid.{axis}": f"__clusterGridDimInClusters().{axis}" for axis in "xyz"},
-    "cluster_ctarank": "__clusterRelativeBlockRank()",
-    "cluster_nctarank": "__clusterSizeInBlocks()",
-    "laneid": "::samebits::lane()",
-    "warpid": "(::samebits::self()->linear / 32)",
-    "nwarpid": "32u",
-    "smid": "0u",
-    "nsmid": "1u",
-    "lanemask_eq": "(1u << ::samebits::lane())",
-    "lanemask_lt": "((1u << ::samebits::lane()) - 1)",
-    "lanemask_le": "((2u << ::samebits::lane()) - 1)",
-    "lanemask_gt": "~((2u << ::samebits::lane()) - 1)",
-    "lanemask_ge": "~((1u << ::samebits::lane()) - 1)",
-    "clock": "unsigned(samebits_clock())",
-    "clock64": "samebits_clock()",
-    "globaltimer": "samebits_clock()",
-    "clock_hi": "unsigned(samebits_clock() >> 32)",
-}
-
-
-class Unknown(Exception):
-    """An instruction or operand that is not in the table; the text says which."""
-
-
-class Block:
-    """One asm statement: names of its registers and the statements so far."""
-
-    def __init__(self) -> None:
-        self.registers: set[str] = set()
-        self.predicates: set[str] = set()  # of those
-        self.lines: list[str] = []
-
-    def value(self, operand: str) -> str:
-        """C++ for an operand's bits."""
-        operand = operand.strip()
-        if match := re.fullmatch(r"%(\d+)", operand):
-            return f"samebits_p{match[1]}"
-        if match := re.fullmatch(r"0[fF]([0-9a-fA-F]{8})", operand):
-            return f"0x{match[1]}ull"
-        if match := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", operand):
-            return f"0x{match[1]}ull"
-        if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", operand):
-            return f"(unsigned long long)({operand.rstrip('U')}ll)" if "0x" not in operand.lower() else f"{operand.rstrip('U')}ull"
-        if re.fullmatch(r"-?\d+\.\d*", operand):
-            return f"to_bits({operand}f)"
-        if operand.startswith("%%") and operand[2:] in _SPECIAL:
-            return f"(unsigned long long)({_SPECIAL[operand[2:]]})"
-        name = operand.lstrip("%")
-        if name in self.registers:
-            return f"r_{name}"
-        if operand.startswith("!") and operand[1:].lstrip("%") in self.registers:
-            return f"!r_{operand[1:].lstrip('%')}"
-        if name in _SPECIAL:
-            return f"(unsigned long long)({_SPECIAL[name]})"
-        raise Unknown(f"operand {operand!r}")
-
-    def typed(self, operand: str, kind: str) -> str:
-        return f"as<{cpp(kind)}>({self.value(operand)})"
-
-    def store(self, operand: str, value: str) -> None:
-        if operand.strip() in ("_", "%_"):
-            return
-        self.lines.append(f"{self.value(operand)} = bits({value});")
-
-    def address(self, operand: str, space: str) -> str:
-        inside = operand.strip()
-        if not (inside.startswith("[") and inside.endswith("]")):
-            raise Unknown(f"address {operand!r}")
-        base, _, offset = inside[1:-1].partition("+")
-        pointer = self.value(base)
-        text = f"{pointer} + ({offset.strip() or 0})"
-        return f"shared_at({text})" if space == "shared" else f"reinterpret_cast<char*>({text})"
-
-
-def cpp(kind: str) -> str:
-    """The C++ type of a PTX type."""
-    if kind not in _TYPES:
-        raise Unknown(f"type .{kind}")
-    return _TYPES[kind]
 
 
 def _round(mods: list[str]) -> str:
@@ -164,22 +67,18 @@ def _mov(block: Block, mods: list[str], ops: list[str]) -> None:
         part = wide[mods[-1]]
         shift = int(part[1:])
         if ops[0].strip().startswith("{"):
-            for i, op in enumerate(_vector(ops[0])):
+            for i, op in enumerate(vector(ops[0])):
                 block.store(op, f"as<{cpp(part)}>({block.value(ops[1])} >> {i * shift})")
         else:
-            parts = enumerate(_vector(ops[1]))
+            parts = enumerate(vector(ops[1]))
             both = " | ".join(f"(unsigned long long)(as<{cpp(part)}>({block.value(op)})) << {i * shift}" for i, op in parts)
             block.store(ops[0], f"as<{cpp(mods[-1])}>({both})")
         return
     block.store(ops[0], block.typed(ops[1], mods[-1]))
 
 
-def _vector(operand: str) -> list[str]:
-    return [part.strip() for part in operand.strip()[1:-1].split(",")] if operand.strip().startswith("{") else [operand]
-
-
 def _cvt(block: Block, mods: list[str], ops: list[str]) -> None:
-    kinds = [m for m in mods if m in _TYPES]
+    kinds = [m for m in mods if m in TYPES]
     arguments = ", ".join(block.typed(op, kinds[1]) for op in ops[1:])
     flags = f"{_round(mods)}, {str('ftz' in mods).lower()}, {str('sat' in mods or 'satfinite' in mods).lower()}"
     relu = ", ::samebits::ptx::relu" if "relu" in mods else ""
@@ -199,41 +98,37 @@ def _selp(block: Block, mods: list[str], ops: list[str]) -> None:
     block.store(ops[0], f"({block.value(ops[3])}) ? {block.typed(ops[1], mods[-1])} : {block.typed(ops[2], mods[-1])}")
 
 
-def _space(mods: list[str]) -> str:
-    return "shared" if any(m.split("::")[0] == "shared" for m in mods) else "global"
-
-
 def _ld(block: Block, mods: list[str], ops: list[str]) -> None:
     kind, count = mods[-1], next((int(m[1:]) for m in mods if m in ("v2", "v4", "v8")), 1)
     qualifier = "volatile_load" if any(m in ("volatile", "relaxed", "acquire") for m in mods) else "load"
-    block.lines.append(f"auto loaded{len(block.lines)} = {qualifier}<{cpp(kind)}, {count}>({block.address(ops[1], _space(mods))});")
+    block.lines.append(f"auto loaded{len(block.lines)} = {qualifier}<{cpp(kind)}, {count}>({block.address(ops[1], space(mods))});")
     name = f"loaded{len(block.lines) - 1}"
-    for i, target in enumerate(_vector(ops[0])):
+    for i, target in enumerate(vector(ops[0])):
         block.store(target, f"{name}.v[{i}]")
     if "acquire" in mods:
         block.lines.append("__threadfence();")
 
 
 def _st(block: Block, mods: list[str], ops: list[str]) -> None:
-    kind, values = mods[-1], _vector(ops[1])
+    kind, values = mods[-1], vector(ops[1])
     qualifier = "volatile_store" if any(m in ("volatile", "relaxed", "release") for m in mods) else "store"
     if "release" in mods:
         block.lines.append("__threadfence();")
     items = ", ".join(block.typed(op, kind) for op in values)
     shape = f"<{cpp(kind)}, {len(values)}>"
-    block.lines.append(f"{qualifier}{shape}({block.address(ops[0], _space(mods))}, Vector{shape}{{{{{items}}}}});")
+    block.lines.append(f"{qualifier}{shape}({block.address(ops[0], space(mods))}, Vector{shape}{{{{{items}}}}});")
 
 
 def _atom(block: Block, mods: list[str], ops: list[str], result: bool = True) -> None:
     names = {"add": "atomicAdd", "min": "atomicMin", "max": "atomicMax", "exch": "atomicExch", "and": "atomicAnd", "or": "atomicOr",
              "xor": "atomicXor", "inc": "atomicInc", "dec": "atomicDec", "cas": "atomicCAS"}  # fmt: skip
     name = next((names[m] for m in mods if m in names), None)
-    kind = {"u64": "unsigned long long", "b64": "unsigned long long", "s64": "long long"}.get(mods[-1], _TYPES.get(mods[-1], ""))
+    kind = {"u64": "unsigned long long", "b64": "unsigned long long", "s64": "long long"}.get(mods[-1], TYPES.get(mods[-1], ""))
     if name is None or not kind:
         raise Unknown("atom." + ".".join(mods))
     fence = any(m in ("acq_rel", "release", "acquire") for m in mods)
     target, *rest = ops if result else ["_", *ops]
-    pointer = f"reinterpret_cast<{kind}*>({block.address(rest[0], _space(mods))})"
+    pointer = f"reinterpret_cast<{kind}*>({block.address(rest[0], space(mods))})"
     arguments = ", ".join(f"as<{kind}>({block.value(op)})" for op in rest[1:])
     block.lines += ["__threadfence();"] if fence else []
     if result:
@@ -262,46 +157,16 @@ def _vote(block: Block, mods: list[str], ops: list[str]) -> None:
     block.store(ops[0], f"(unsigned long long)(unsigned){name}(as<uint32_t>({block.value(ops[2])}), ({block.value(ops[1])}) != 0)")
 
 
-def _bar(block: Block, mods: list[str], ops: list[str]) -> None:
-    if mods[:2] == ["cluster", "arrive"]:
-        aligned = str("aligned" in mods).lower()
-        block.lines.append(f"::samebits::arrive(::samebits::kCluster, {aligned}, __builtin_FILE(), __builtin_LINE());")
-    elif mods[:2] == ["cluster", "wait"]:
-        block.lines.append("__cluster_barrier_wait();")
-    elif mods[:2] == ["warp", "sync"]:
-        block.lines.append(f"__syncwarp(as<uint32_t>({block.value(ops[0])}));")
-    elif "sync" in mods and (not ops or ops == [""] or ops[0].strip() == "0") and len(ops) < 2:
-        block.lines.append("__syncthreads();")
-    else:
-        raise Unknown("bar." + ".".join(mods) + " of a named barrier")
-
-
-def _fence(block: Block, mods: list[str], ops: list[str]) -> None:
-    block.lines.append("__threadfence_block();" if "cta" in mods else "__threadfence();")
-
-
-def _cp(block: Block, mods: list[str], ops: list[str]) -> None:
-    if mods[:2] == ["async", "commit_group"]:
-        block.lines.append("::samebits::async_commit();")
-    elif mods[:2] == ["async", "wait_group"]:
-        block.lines.append(f"::samebits::async_wait(unsigned({block.value(ops[0])}));")
-    elif mods[:2] == ["async", "wait_all"]:
-        block.lines.append("::samebits::async_wait_all();")
-    elif mods[0] == "async" and mods[1] in ("ca", "cg"):
-        ops = ops[:-1] if "L2::cache_hint" in mods else ops
-        size, past_l1 = block.value(ops[2]), str(mods[1] == "cg").lower()
-        source = block.value(ops[3]) if len(ops) > 3 else size
-        if len(ops) > 3 and ops[3].lstrip("!%") in block.predicates:  # whether to ignore the source
-            source = f"({source} ? 0 : {size})"
-        addresses = f"{block.address(ops[0], 'shared')}, {block.address(ops[1], 'global')}"
-        block.lines.append(f"::samebits::async_copy_of({addresses}, {size}, {source}, {past_l1});")
-    else:
-        raise Unknown("cp." + ".".join(mods))
+def _elect(block: Block, mods: list[str], ops: list[str]) -> None:
+    target, _, predicate = ops[0].partition("|")
+    block.lines.append(f"unsigned leader = __builtin_ctz(__ballot_sync(as<uint32_t>({block.value(ops[1])}), 1));")
+    block.store(target, "leader")
+    block.store(predicate, "(unsigned long long)(leader == ::samebits::lane())")
 
 
 def _cvta(block: Block, mods: list[str], ops: list[str]) -> None:
     to = "to" in mods
-    if _space(mods) == "shared":
+    if space(mods) == "shared":
         value = block.value(ops[1])
         text = f"__cvta_generic_to_shared(reinterpret_cast<void*>({value}))" if to else f"reinterpret_cast<uintptr_t>(shared_at({value}))"
         block.store(ops[0], f"(unsigned long long)({text})")
@@ -310,37 +175,48 @@ def _cvta(block: Block, mods: list[str], ops: list[str]) -> None:
 
 
 def _mapa(block: Block, mods: list[str], ops: list[str]) -> None:
-    shared, rank = _space(mods) == "shared", block.typed(ops[2], "u32")
+    shared, rank = space(mods) == "shared", block.typed(ops[2], "u32")
     pointer = f"shared_at({block.value(ops[1])})" if shared else f"reinterpret_cast<void*>({block.value(ops[1])})"
     there = f"::samebits::map_shared({pointer}, {rank})"
     block.store(ops[0], f"::samebits::shared_address({there})" if shared else f"reinterpret_cast<uintptr_t>({there})")
 
 
+# Of an operand's type: bits, and types of the sum.
+_MMA: dict[str, tuple[int, set[str]]] = {
+    "f16": (16, {"f32", "f16"}),
+    "bf16": (16, {"f32"}),
+    "tf32": (32, {"f32"}),
+    **dict.fromkeys(("e4m3", "e5m2"), (8, {"f32", "f16"})),
+    **dict.fromkeys(("s8", "u8"), (8, {"s32"})),
+}
+
+
 def _mma(block: Block, mods: list[str], ops: list[str]) -> None:
-    shape = next((m for m in mods if re.fullmatch(r"m\d+n\d+k\d+", m)), "")
-    kinds = [m for m in mods if m in _TYPES]
-    if "sync" not in mods or shape not in ("m16n8k16", "m16n8k8") or mods.count("row") != 1 or mods.count("col") != 1 or len(kinds) != 4:
+    shape = next((re.fullmatch(r"m16n8k(\d+)", m) for m in mods if m.startswith("m16n8k")), None)
+    kinds = [m for m in mods if m in TYPES]
+    if "sync" not in mods or shape is None or "row" not in mods or "col" not in mods or len(kinds) != 4 or "satfinite" in mods:
         raise Unknown("mma." + ".".join(mods))
-    if kinds[0] != "f32" or kinds[3] != "f32" or kinds[1] not in ("f16", "bf16", "tf32") or kinds[1] != kinds[2]:
+    (bits, sums), other, k = _MMA.get(kinds[1], (0, set())), _MMA.get(kinds[2], (0, set())), int(shape[1])
+    alike = kinds[0] == kinds[3] and other[0] == bits and (bits == 8 or kinds[1] == kinds[2])
+    if not alike or kinds[0] not in sums or k * bits not in (128, 256):
         raise Unknown("mma." + ".".join(mods))
-    k = int(shape.split("k")[1])
-    a, b, c = ([f"as<uint32_t>({block.value(op)})" for op in _vector(ops[i])] for i in (1, 2, 3))
-    block.lines.append(f"{{ uint32_t a[] = {{{', '.join(a)}}}, b[] = {{{', '.join(b)}}}, c[] = {{{', '.join(c)}}};")
-    block.lines.append(f"mma_m16n8<{cpp(kinds[1])}, {k}>(a, b, c);")
-    for i, op in enumerate(_vector(ops[0])):
+    if [len(vector(op)) for op in ops] != [4 >> (kinds[0] == "f16"), k * bits // 64, k * bits // 128, 4 >> (kinds[0] == "f16")]:
+        raise ValueError("registers")
+    a, b, c = ([f"as<uint32_t>({block.value(op)})" for op in vector(ops[i])] for i in (1, 2, 3))
+    block.lines.append(f"uint32_t a[] = {{{', '.join(a)}}}, b[] = {{{', '.join(b)}}}, c[] = {{{', '.join(c)}}};")
+    block.lines.append(f"mma_m16n8<{cpp(kinds[1])}, {cpp(kinds[2])}, {cpp(kinds[0])}, {k}>(a, b, c);")
+    for i, op in enumerate(vector(ops[0])):
         block.store(op, f"c[{i}]")
-    block.lines.append("}")
 
 
 def _ldmatrix(block: Block, mods: list[str], ops: list[str]) -> None:
     count = next((int(m[1:]) for m in mods if m in ("x1", "x2", "x4")), 0)
     if not count or "m8n8" not in mods or mods[-1] != "b16":
         raise Unknown("ldmatrix." + ".".join(mods))
-    block.lines.append(f"{{ uint32_t matrix[{count}];")
+    block.lines.append(f"uint32_t matrix[{count}];")
     block.lines.append(f"load_matrix<{count}, {str('trans' in mods).lower()}>({block.address(ops[1], 'shared')}, matrix);")
-    for i, op in enumerate(_vector(ops[0])):
+    for i, op in enumerate(vector(ops[0])):
         block.store(op, f"matrix[{i}]")
-    block.lines.append("}")
 
 
 TABLE: dict[str, Callable[[Block, list[str], list[str]], None]] = {
@@ -372,11 +248,14 @@ TABLE: dict[str, Callable[[Block, list[str], list[str]], None]] = {
     "shfl": _shfl,
     "vote": _vote,
     "activemask": lambda block, mods, ops: block.store(ops[0], "__activemask()"),
-    "bar": _bar,
-    "barrier": _bar,
-    "membar": _fence,
-    "fence": _fence,
-    "cp": _cp,
+    "bar": lambda block, mods, ops: ptx_sync.bar(block, [*mods, "aligned"], ops),
+    "barrier": ptx_sync.bar,
+    "membar": ptx_sync.fence,
+    "fence": ptx_sync.fence,
+    "cp": ptx_sync.cp,
+    "mbarrier": ptx_sync.mbarrier,
+    "elect": _elect,
+    "setmaxnreg": lambda block, mods, ops: None,
     "cvta": _cvta,
     "mapa": _mapa,
     "griddepcontrol": lambda block, mods, ops: None,

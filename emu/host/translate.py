@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emu.host import builtins, launches, ptx, shared
+from emu.host import builtins, launches, ptx, refused, shared
 from emu.host.source import Source, TranslationError
 from emu.host.tokens import Region, Token, regions, tokenize
 
@@ -79,6 +79,8 @@ class _Translation:
         elif text == "cudaLaunchKernelExC" and source.is_(i + 1, "("):
             self._typed_kernel(source.argument_end(i + 2) + 1)
         elif not text.startswith("__") and text != "asm":
+            if what := refused.family(text, source.tokens[i - 1].text if i else "", source.punct(i + 1)):
+                raise source.error(i, text, f"{what} are not modelled by the host emulator")
             return i
         elif text in ASM:
             return self._asm(i)

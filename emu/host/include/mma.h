@@ -4,6 +4,7 @@
 
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
+#include "cuda_fp8.h"
 
 namespace samebits {
 
@@ -19,23 +20,66 @@ inline void exchange(const void* mine, F f) {
 namespace ptx {
 
 struct tf32;
-template <class T>
-inline float element(const uint32_t* words, int i) {  // of 16 bits, two a word
-  unsigned short half = (unsigned short)(words[i / 2] >> (16 * (i & 1)));
-  T v;
-  __builtin_memcpy(&v, &half, 2);
-  return float(v);
-}
-template <>
-inline float element<tf32>(const uint32_t* words, int i) { return __uint_as_float(words[i] & 0xFFFFE000u); }
+struct e4m3;
+struct e5m2;
 
-// PTX ISA, matrix fragments of mma.m16n8k16 (f16, bf16) and m16n8k8 (tf32, f16, bf16).
+// What stands in a register of an operand: T, several of them.
+template <class T> struct Packed { static constexpr int count = 2; };
+template <> struct Packed<tf32> { static constexpr int count = 1; };
+#define SAMEBITS_BYTES(T, VALUE)                                         \
+  template <> struct Packed<T> {                                         \
+    static constexpr int count = 4;                                      \
+    static auto value(unsigned char v) { return VALUE; }                 \
+  };
+SAMEBITS_BYTES(signed char, int((signed char)v))
+SAMEBITS_BYTES(unsigned char, int(v))
+SAMEBITS_BYTES(e4m3, ::samebits::from_fp8(v, __NV_E4M3))
+SAMEBITS_BYTES(e5m2, ::samebits::from_fp8(v, __NV_E5M2))
+#undef SAMEBITS_BYTES
+
+template <class T>
+inline auto element(const uint32_t* words, int i) {
+  uint32_t word = words[i / Packed<T>::count] >> (32 / Packed<T>::count * (i % Packed<T>::count)) % 32;
+  if constexpr (Packed<T>::count == 1) {
+    return __uint_as_float(word & 0xFFFFE000u);
+  } else if constexpr (Packed<T>::count == 4) {
+    return Packed<T>::value((unsigned char)word);
+  } else {
+    unsigned short half = (unsigned short)word;
+    T v;
+    __builtin_memcpy(&v, &half, 2);
+    return float(v);
+  }
+}
+inline float multiply_add(float x, float y, float sum) { return __builtin_fmaf(x, y, sum); }
+inline uint32_t multiply_add(int x, int y, uint32_t sum) { return sum + uint32_t(x * y); }
+
+// One element of the accumulator, of 16 or 32 bits.
+template <class Sum>
+inline auto get_sum(const uint32_t* c, int e) {
+  if constexpr (__is_same(Sum, __half)) return element<__half>(c, e);
+  else if constexpr (__is_same(Sum, float)) return __uint_as_float(c[e]);
+  else return c[e];
+}
+template <class Sum, class V>
+inline void put_sum(uint32_t* c, int e, V v) {
+  if constexpr (__is_same(Sum, float)) {
+    c[e] = __float_as_uint(v);
+  } else if constexpr (__is_same(Sum, __half)) {
+    __half rounded(v);
+    __builtin_memcpy(reinterpret_cast<char*>(c) + 2 * e, &rounded, 2);
+  } else {
+    c[e] = v;
+  }
+}
+
+// PTX ISA, matrix fragments of mma.m16n8k*: of a row of A and a column of B, four lanes hold a register each, then the next part begins.
 constexpr const char* kMmaNote = "matrix products are sums in order of k in float: not the bytes of a GPU";
 
-template <class T, int K>
+template <class A, class B, class Sum, int K>
 inline void mma_m16n8(const uint32_t* a, const uint32_t* b, uint32_t* c) {
-  ::samebits::not_bit_accurate(kMmaNote);
-  constexpr int kPack = __is_same(T, tf32) ? 1 : 2, kA = 16 * K / 32 / kPack, kB = 8 * K / 32 / kPack;
+  if (!__is_same(Sum, int)) ::samebits::not_bit_accurate(kMmaNote);
+  constexpr int kPack = Packed<A>::count, kA = 16 * K / 32 / kPack, kB = 8 * K / 32 / kPack;
   struct Pieces { uint32_t a[kA], b[kB]; } mine;
   for (int i = 0; i < kA; ++i) mine.a[i] = a[i];
   for (int i = 0; i < kB; ++i) mine.b[i] = b[i];
@@ -43,16 +87,14 @@ inline void mma_m16n8(const uint32_t* a, const uint32_t* b, uint32_t* c) {
     unsigned lane = ::samebits::lane();
     for (int e = 0; e < 4; ++e) {
       int row = int(lane / 4) + 8 * (e / 2), column = int(lane % 4) * 2 + e % 2;
-      float sum = __uint_as_float(c[e]);
+      auto sum = get_sum<Sum>(c, e);
       for (int k = 0; k < K; ++k) {
-        int in = k % (4 * kPack), part = k / (4 * kPack);  // of a row, 4 lanes hold kPack neighbours each, then the next part begins
+        int in = k % (4 * kPack), part = k / (4 * kPack);
         const Pieces* pa = static_cast<const Pieces*>(all[(row % 8) * 4 + in / kPack]);
         const Pieces* pb = static_cast<const Pieces*>(all[column * 4 + in / kPack]);
-        float x = element<T>(pa->a, ((row / 8) + 2 * part) * kPack + in % kPack);
-        float y = element<T>(pb->b, part * kPack + in % kPack);
-        sum = __builtin_fmaf(x, y, sum);
+        sum = multiply_add(element<A>(pa->a, ((row / 8) + 2 * part) * kPack + in % kPack), element<B>(pb->b, part * kPack + in % kPack), sum);
       }
-      c[e] = __float_as_uint(sum);
+      put_sum<Sum>(c, e, sum);
     }
   });
 }

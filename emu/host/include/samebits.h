@@ -6,6 +6,7 @@
 #include "samebits/warp.h"
 #include "samebits/atomics.h"
 #include "samebits/async.h"
+#include "samebits/mbarrier.h"
 #include "samebits/cluster.h"
 #include "samebits/intrinsics.h"
 #include "samebits/math.h"

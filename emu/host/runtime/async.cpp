@@ -21,10 +21,10 @@ void async_copy(void* to, const void* from, size_t bytes, size_t from_bytes) {
   if (Check::active != nullptr) {
     if (from_bytes != 0) Check::on->access(worker, thread, reinterpret_cast<uintptr_t>(from), from_bytes, kRead, pc);
     Check::on->access(worker, thread, reinterpret_cast<uintptr_t>(to), bytes, kWrite, pc);
-    Check::on->pend(worker, reinterpret_cast<uintptr_t>(to), bytes, true);
+    Check::on->pend(worker, reinterpret_cast<uintptr_t>(to), bytes, kPending, true);
   }
   memset(to, worker.poison(), bytes);
-  worker.async(thread->linear).open.push_back({to, from, unsigned(bytes), unsigned(from_bytes), pc});
+  worker.async(thread->linear).plain.open.push_back({to, from, unsigned(bytes), unsigned(from_bytes), pc});
 }
 
 void async_copy_of(void* to, const void* from, size_t bytes, size_t from_bytes, bool past_l1) {
@@ -37,19 +37,18 @@ void async_copy_of(void* to, const void* from, size_t bytes, size_t from_bytes, 
 
 void async_commit() {
   Thread* thread = self();
-  AsyncQueue& queue = static_cast<Worker*>(thread->block)->async(thread->linear);
-  queue.groups.push_back(std::move(queue.open));
-  queue.open.clear();
+  static_cast<Worker*>(thread->block)->async(thread->linear).plain.commit();
 }
 
 void Worker::land(Thread* thread, const std::vector<AsyncCopy>& copies) {
   for (const AsyncCopy& c : copies) {
     if (Check::active != nullptr) {
-      Check::on->pend(*this, reinterpret_cast<uintptr_t>(c.to), c.bytes, false);
+      Check::on->pend(*this, reinterpret_cast<uintptr_t>(c.to), c.bytes, kPending, false);
+      if (c.bulk && !c.read) Check::on->pend(*this, reinterpret_cast<uintptr_t>(c.from), c.bytes, kLeaving, false);
       Check::on->access(*this, thread, reinterpret_cast<uintptr_t>(c.to), c.bytes, kWrite, c.pc);
-      if (c.from_bytes != 0) Check::on->access(*this, thread, reinterpret_cast<uintptr_t>(c.from), c.from_bytes, kRead, c.pc);
+      if (c.from_bytes != 0 && !c.read) Check::on->access(*this, thread, reinterpret_cast<uintptr_t>(c.from), c.from_bytes, kRead, c.pc);
     }
-    memcpy(c.to, c.from, c.from_bytes);
+    if (!c.read) memcpy(c.to, c.from, c.from_bytes);
     memset(static_cast<char*>(c.to) + c.from_bytes, 0, c.bytes - c.from_bytes);
   }
 }
@@ -57,7 +56,7 @@ void Worker::land(Thread* thread, const std::vector<AsyncCopy>& copies) {
 void async_wait(unsigned allowed) {
   Thread* thread = self();
   Worker& worker = *static_cast<Worker*>(thread->block);
-  AsyncQueue& queue = worker.async(thread->linear);
+  CopyGroups& queue = worker.async(thread->linear).plain;
   while (queue.groups.size() > allowed) {
     worker.land(thread, queue.groups.front());
     queue.groups.pop_front();
@@ -69,6 +68,23 @@ void async_wait_all() {
   async_wait(0);
 }
 
+// Groups of bulk copies from shared memory, of which all but `allowed` have come, or have been read.
+void Worker::wait_bulk(Thread* thread, unsigned allowed, bool read) {
+  CopyGroups& queue = async(thread->linear).bulk;
+  if (!read) {
+    for (; queue.groups.size() > allowed; queue.groups.pop_front()) land(thread, queue.groups.front());
+    return;
+  }
+  for (size_t i = 0; i + allowed < queue.groups.size(); ++i) {
+    for (AsyncCopy& c : queue.groups[i]) {
+      if (c.read) continue;
+      if (Check::active != nullptr) Check::on->pend(*this, reinterpret_cast<uintptr_t>(c.from), c.bytes, kLeaving, false);
+      memcpy(c.to, c.from, c.bytes);
+      c.read = true;
+    }
+  }
+}
+
 AsyncQueue& Worker::async(unsigned linear) {
   if (async_.empty()) async_.resize(1024);
   async_used_ = true;
@@ -77,19 +93,30 @@ AsyncQueue& Worker::async(unsigned linear) {
 
 // What a thread never waited for has come by the time it has returned.
 void Worker::finish_async(Thread* thread) {
-  AsyncQueue& queue = async_[thread->linear];
-  for (const auto& group : queue.groups) land(thread, group);
-  land(thread, queue.open);
-  queue.groups.clear();
-  queue.open.clear();
+  AsyncQueue& all = async_[thread->linear];
+  for (CopyGroups* queue : {&all.plain, &all.bulk}) {
+    for (const auto& group : queue->groups) land(thread, group);
+    land(thread, queue->open);
+    queue->groups.clear();
+    queue->open.clear();
+  }
 }
 
-void Check::pend(Worker& worker, uintptr_t address, size_t bytes, bool on) {
-  for (Region* region : worker.check.shared) {
-    if (address - region->begin >= region->end - region->begin) continue;
-    for (size_t i = address - region->begin; i < std::min<size_t>(address - region->begin + bytes, region->end - region->begin); ++i) {
-      region->state[i] = on ? region->state[i] | kPending : region->state[i] & uint8_t(~kPending);
-    }
+// Marks bytes that a copy is to bring, or has yet to read, where it is known of each byte whether it has been written.
+void Check::pend(Worker& worker, uintptr_t address, size_t bytes, uint8_t mark, bool on) {
+  Worker* owner = worker.gang().owner(worker, address);
+  Region* region = nullptr;
+  if (owner == nullptr) {
+    region = find(address);
+  } else {
+    auto holds = [address](const Region* r) { return address - r->begin < r->end - r->begin; };
+    auto found = std::find_if(owner->check.shared.begin(), owner->check.shared.end(), holds);
+    if (found != owner->check.shared.end()) region = *found;
+  }
+  if (region == nullptr || region->state == nullptr) return;
+  uint8_t* state = region->state + (address - region->begin);
+  for (size_t i = 0; i < std::min<size_t>(bytes, region->end - address); ++i) {
+    state[i] = on ? state[i] | mark : state[i] & uint8_t(~mark);
   }
 }
 

@@ -129,6 +129,7 @@ void Check::begin_block(Worker& worker, uint64_t number) {
   block.visits.clear();
   block.refs.clear();
   block.dirty.clear();
+  block.copies.clear();
   block.shared.clear();
   std::fill(std::begin(block.at), std::end(block.at), nullptr);
   uintptr_t window = reinterpret_cast<uintptr_t>(worker.window());
@@ -280,6 +281,10 @@ void Check::touch(Worker& worker, Thread* thread, Region& region, uintptr_t addr
   if (region.state != nullptr && !written(region.state + offset, bytes)) {
     uint8_t all = kInitialised, any = 0;
     for (size_t i = 0; i < bytes; ++i) all &= region.state[offset + i], any |= region.state[offset + i];
+    if ((any & kLeaving) && (kind & kWrite)) {
+      report("async copy", std::string(access_name(kind)) + " of " + place_of(region, address) + " before the wait for the bulk copy that reads it",
+             thread, site, nullptr);
+    }
     if (any & kPending) {
       report("async copy", std::string(access_name(kind)) + " of " + place_of(region, address) + " before the wait for the asynchronous copy to it",
              thread, site, nullptr);

@@ -16,7 +16,9 @@
 
 namespace samebits {
 
-constexpr uint8_t kInitialised = 1, kPending = 2;  // pending: an asynchronous copy has not brought it yet
+// Of a byte: written; an asynchronous copy has not brought it yet; a bulk copy has not read it yet.
+constexpr uint8_t kInitialised = 1, kPending = 2, kLeaving = 4;
+constexpr unsigned kCopies = 0x8000;  // "thread" of marks that copies leave for which the mbarrier of that number waits
 
 enum Access : unsigned { kRead = 0, kWrite = 1, kAtomic = 2, kRmw = 4 };
 
@@ -40,7 +42,7 @@ struct Region {
   unsigned shift = 2;          // log2 of the granule, down to 0 where bytes are accessed alone
   Cell* cells = nullptr;       // mapped at the first access
   size_t cell_bytes = 0;
-  uint8_t* state = nullptr;    // of each byte: kInitialised, kPending; nullptr: all of it is initialised
+  uint8_t* state = nullptr;    // of each byte: kInitialised and so on; nullptr: all of it is initialised
 };
 
 struct Sync;
@@ -50,11 +52,12 @@ struct Ref {  // the first `count` releases to one address
 };
 struct Known {
   uint32_t seq, base;                               // of that block everything before `base`,
-  std::vector<std::pair<uint16_t, uint32_t>> more;  // of these threads everything up to that clock,
+  std::vector<std::pair<uint16_t, uint32_t>> more;  // of these threads, in order, everything up to that clock,
   std::vector<Ref> refs;                            // and what was known through these
   bool block_only;                                  // by __threadfence_block()
 };
 struct Sync {
+  bool cumulative = false;  // every entry holds what the earlier ones of its block hold
   std::vector<Known> log;
   std::unordered_map<uint32_t, std::vector<size_t>> by_block;
 };
@@ -91,6 +94,7 @@ struct BlockCheck {
   std::map<uint64_t, Mark> visits;     // the last access of each thread of another block to its shared memory, by seq and thread
   uint64_t number = 0;
   std::vector<Clocks> threads;
+  std::unordered_map<unsigned, std::pair<uint32_t, unsigned>> copies;  // of each mbarrier that have come: how many, who issued the last
   std::vector<unsigned> dirty;  // threads whose refs or acquired are not empty
   std::vector<Ref> refs;        // known to all of the block
   std::vector<Region*> shared;
@@ -128,7 +132,9 @@ class Check {
   void begin_block(Worker&, uint64_t number);
   void end_block(Worker&);
   void finish(Worker&, const Thread&);
-  void gather(Worker&, Thread*, uintptr_t barrier);  // a thread arrives at a cuda::barrier,
+  void gather(Worker&, Thread*, uintptr_t barrier);  // a thread arrives at a barrier that is a variable,
+  void delivered(Worker& owner, const AsyncCopy&, unsigned number, unsigned issuer);  // a copy comes for an mbarrier,
+  void gather_copies(Worker& owner, uintptr_t barrier, unsigned number);              // all of its flight have,
   void end_phase(uintptr_t barrier);                 // the last one of its phase,
   void pass_phase(Worker&, Thread*, uintptr_t barrier);  // and one that has waited for it
   void arrive(Worker&, const Thread*);  // at a barrier of the cluster
@@ -150,10 +156,10 @@ class Check {
   void host_write(uintptr_t, size_t, const char* what, const void* pc);
   void host_copy(uintptr_t to, uintptr_t from, size_t, const void* pc);
   bool host_range(uintptr_t, size_t, const char* what, const void* pc);
-  void pend(Worker&, uintptr_t, size_t, bool on);
+  void pend(Worker&, uintptr_t, size_t, uint8_t mark, bool on);
 
   void report(std::string kind, std::string message, const Thread*, uint32_t site, const Mark* other, const char* file = nullptr, int line = 0);
-  void failure(const std::string& what, const Thread*, const void* pc = nullptr);
+  void failure(const std::string& what, const Thread*, const void* pc = nullptr, const Here* here = nullptr);
   void report_leaks();
   void note_access(Worker&, const Thread*, const Region&, uintptr_t, size_t, unsigned kind, uint32_t site);
   void close_requests();
@@ -169,6 +175,7 @@ class Check {
   bool knows(const BlockCheck&, const Thread*, const Region&, const Mark&) const;
   bool through(const std::vector<Ref>&, uint32_t own_seq, const Mark&) const;
   Sync* sync_at(uintptr_t);
+  unsigned copier(const Thread*, const Mark&) const;
   bool across(const BlockCheck&, uint32_t phase, const Mark&) const;
   void visit(Worker&, Worker& owner, Thread*, Region&, uint32_t site);
   void touch(Worker&, Thread*, Region&, uintptr_t, size_t, unsigned kind, uint32_t site);
@@ -184,7 +191,8 @@ class Check {
   std::unordered_map<uint64_t, Region*> slots_;
   std::unordered_map<uintptr_t, Sync*> syncs_;
   std::vector<Sync*> old_syncs_;
-  std::unordered_map<uintptr_t, Known> gathering_;  // of the phase of each barrier that is under way
+  Known& gathered(uintptr_t barrier, const BlockCheck&);
+  std::unordered_map<uintptr_t, std::vector<Known>> gathering_;  // of the phase of each barrier that is under way, by block
   std::vector<uint64_t> numbers_;  // block of each seq of the launch
   uint32_t first_ = 1, next_ = 1;  // seq of the launch's first block; below it everything is ordered
   Grid* grid_ = nullptr;

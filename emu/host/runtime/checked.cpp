@@ -46,8 +46,8 @@ unsigned Worker::waiting_thread(bool at_barrier) const {
   unsigned found = 0;
   for (unsigned w = 0; w < warp_count_; ++w) {
     uint32_t across = warps_[w].across[kCluster].waiting | warps_[w].across[kGrid].waiting;
-    uint32_t wanted = at_barrier ? warps_[w].at_barrier | across : warps_[w].waiting;
-    uint32_t others = at_barrier ? warps_[w].waiting : warps_[w].at_barrier | across;
+    uint32_t held = warps_[w].at_barrier | warps_[w].held | across;
+    uint32_t wanted = at_barrier ? held : warps_[w].waiting, others = at_barrier ? warps_[w].waiting : held;
     if (wanted != 0) return w * 32 + unsigned(__builtin_ctz(wanted));
     if (others != 0) found = w * 32 + 31u - unsigned(__builtin_clz(others));
   }
@@ -97,10 +97,11 @@ void Check::report_leaks() {
 }
 
 // What ends a launch. Its kind from its text, its place where the thread waits or fails.
-void Check::failure(const std::string& what, const Thread* thread, const void* pc) {
+void Check::failure(const std::string& what, const Thread* thread, const void* pc, const Here* here) {
   settle();
   auto has = [&](const char* text) { return what.find(text) != std::string::npos; };
-  const char* kind = has("divergent barrier") || has("deadlock") ? "barrier divergence"
+  const char* kind = has("mbarrier")            ? "mbarrier"
+                     : has("divergent barrier") || has("deadlock") ? "barrier divergence"
                      : has("mask 0x")         ? "mask"
                      : has("assertion")       ? "assert"
                      : has("address")         ? "out of bounds"
@@ -113,9 +114,9 @@ void Check::failure(const std::string& what, const Thread* thread, const void* p
       (reports_.back().kind == "out of bounds" || reports_.back().kind == "use after free")) {
     return;  // the access that faults has been reported
   }
-  bool waits = kind[0] == 'b' || kind == std::string("mask");
-  report(kind, what, thread, pc != nullptr ? site_of(static_cast<const char*>(pc) + 1) : 0, nullptr, waits && pc == nullptr ? thread->file : nullptr,
-         waits && pc == nullptr ? thread->line : 0);
+  bool waits = pc == nullptr && (has("deadlock") || kind[0] == 'b' || kind == std::string("mask"));
+  report(kind, what, thread, pc != nullptr ? site_of(static_cast<const char*>(pc) + 1) : 0, nullptr,
+         here != nullptr ? here->file : waits ? thread->file : nullptr, here != nullptr ? here->line : waits ? thread->line : 0);
   const Thread* other = static_cast<Worker*>(thread->block)->partner;
   if (other == nullptr || doubtful_.key.empty()) return;
   Report& r = reports_.back();

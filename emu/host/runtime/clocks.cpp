@@ -6,35 +6,23 @@
 
 namespace samebits {
 
-// Whether the mark is among what those releases published. Every release is looked at once.
-bool Check::through(const std::vector<Ref>& refs, uint32_t own_seq, const Mark& mark) const {
-  std::unordered_map<Sync*, size_t> seen;  // how many releases of it
-  std::function<bool(const std::vector<Ref>&)> search = [&](const std::vector<Ref>& from) {
-    for (const Ref& ref : from) {
-      size_t first = seen[ref.sync];
-      if (ref.count <= first) continue;
-      seen[ref.sync] = ref.count;
-      auto found = ref.sync->by_block.find(mark.seq);
-      for (size_t i = found == ref.sync->by_block.end() ? 0 : found->second.size(); i-- > 0 && found->second[i] >= first;) {
-        if (found->second[i] >= ref.count) continue;
-        const Known& known = ref.sync->log[found->second[i]];
-        if (known.block_only && known.seq != own_seq) continue;
-        if (mark.clock < known.base) return true;
-        for (auto [thread, clock] : known.more) {
-          if (thread == mark.thread && mark.clock <= clock) return true;
-        }
-      }
-      for (size_t index = first; index < ref.count; ++index) {  // and what the releasing threads had acquired themselves
-        const Known& known = ref.sync->log[index];
-        if (!known.refs.empty() && (!known.block_only || known.seq == own_seq) && search(known.refs)) return true;
-      }
-    }
-    return false;
-  };
-  return search(refs);
+namespace {
+
+// The clock in a list that is in order of threads.
+void add_clock(std::vector<std::pair<uint16_t, uint32_t>>& list, unsigned thread, uint32_t clock) {
+  auto at = std::lower_bound(list.begin(), list.end(), std::pair<uint16_t, uint32_t>(uint16_t(thread), 0));
+  if (at == list.end() || at->first != thread) {
+    list.insert(at, {uint16_t(thread), clock});
+  } else {
+    at->second = std::max(at->second, clock);
+  }
 }
 
-namespace {
+bool has(const Known& known, const Mark& mark) {
+  if (mark.clock < known.base) return true;
+  auto at = std::lower_bound(known.more.begin(), known.more.end(), std::pair<uint16_t, uint32_t>(mark.thread, 0));
+  return at != known.more.end() && at->first == mark.thread && mark.clock <= at->second;
+}
 
 void join(std::vector<Ref>& to, const std::vector<Ref>& from) {
   for (const Ref& ref : from) {
@@ -49,6 +37,34 @@ void join(std::vector<Ref>& to, const std::vector<Ref>& from) {
 
 }  // namespace
 
+// Whether the mark is among what those releases published. Every release is looked at once.
+bool Check::through(const std::vector<Ref>& refs, uint32_t own_seq, const Mark& mark) const {
+  std::unordered_map<Sync*, size_t> seen;  // how many releases of it
+  std::function<bool(const std::vector<Ref>&)> search = [&](const std::vector<Ref>& from) {
+    for (const Ref& ref : from) {
+      size_t first = seen[ref.sync];
+      if (ref.count <= first) continue;
+      seen[ref.sync] = ref.count;
+      auto any = [&](const std::vector<size_t>& of_block, auto test) {
+        size_t i = std::lower_bound(of_block.begin(), of_block.end(), ref.count) - of_block.begin();
+        for (; i-- > 0 && of_block[i] >= first;) {
+          const Known& known = ref.sync->log[of_block[i]];
+          if ((!known.block_only || known.seq == own_seq) && test(known)) return true;
+          if (ref.sync->cumulative) break;
+        }
+        return false;
+      };
+      auto own = ref.sync->by_block.find(mark.seq);
+      if (own != ref.sync->by_block.end() && any(own->second, [&](const Known& known) { return has(known, mark); })) return true;
+      for (const auto& [seq, of_block] : ref.sync->by_block) {  // and what the releasing threads had acquired themselves
+        if (any(of_block, [&](const Known& known) { return !known.refs.empty() && search(known.refs); })) return true;
+      }
+    }
+    return false;
+  };
+  return search(refs);
+}
+
 // A release: later atomic writes of the thread publish what it knows now; and an acquire: what earlier atomics saw is ordered before.
 void Check::fence(Worker& worker, Thread* thread, bool device) {
   settle();
@@ -60,10 +76,10 @@ void Check::fence(Worker& worker, Thread* thread, bool device) {
   }
   Known known{block.seq, block.base, {}, mine.refs, !device};
   join(known.refs, block.refs);
-  known.more.push_back({uint16_t(thread->linear), mine.clock});
+  add_clock(known.more, thread->linear, mine.clock);
   unsigned first = thread->linear & ~31u;
   for (unsigned lane = 0; lane < 32; ++lane) {
-    if (mine.warp[lane] >= block.base && first + lane != thread->linear) known.more.push_back({uint16_t(first + lane), mine.warp[lane]});
+    if (mine.warp[lane] >= block.base && first + lane != thread->linear) add_clock(known.more, first + lane, mine.warp[lane]);
   }
   block.most = std::max(block.most, ++mine.clock);
   if (device) {
@@ -86,6 +102,7 @@ void Check::atomic(Worker& worker, Thread* thread, uintptr_t address, size_t byt
   }
   if (!writes || !mine.released_block) return;
   Sync& sync = *sync_at(address);
+  sync.cumulative = false;
   auto publish = [&](const Known& known) {
     sync.by_block[known.seq].push_back(sync.log.size());
     sync.log.push_back(known);

@@ -157,7 +157,7 @@ std::string Worker::deadlock() const {
   unsigned groups = 0;
   for (unsigned w = 0; w < warp_count_; ++w) {
     const Warp& warp = warps_[w];
-    uint32_t left = warp.waiting | warp.at_barrier | warp.across[kCluster].waiting | warp.across[kGrid].waiting;
+    uint32_t left = warp.waiting | warp.at_barrier | warp.held | warp.across[kCluster].waiting | warp.across[kGrid].waiting;
     while (left != 0) {
       unsigned first = unsigned(__builtin_ctz(left));
       const Thread* t = fiber_of_[w * 32 + first];
@@ -179,6 +179,8 @@ std::string Worker::deadlock() const {
         text += " (" + site(t->file, t->line) + ") that " + std::to_string(alive_ - arrived_) + " threads of the block have not reached";
       } else if (t->op == Op::cluster_barrier) {
         text += " (" + site(t->file, t->line) + ") that other threads of the cluster have not reached";
+      } else if (warp.held >> first & 1) {
+        text += " (" + site(t->file, t->line) + ")" + held_text(t);
       } else if (t->op == Op::grid_barrier) {
         unsigned absent = gang_->absent();
         text += " (" + site(t->file, t->line) + ") that " + (absent != 0 ? std::to_string(absent) + " blocks which have returned" : "other threads of the grid") + " have not reached";
@@ -192,7 +194,7 @@ std::string Worker::deadlock() const {
 }
 
 bool Worker::waits_within() const {
-  return std::any_of(warps_, warps_ + warp_count_, [](const Warp& warp) { return (warp.waiting | warp.at_barrier) != 0; });
+  return std::any_of(warps_, warps_ + warp_count_, [](const Warp& warp) { return (warp.waiting | warp.at_barrier | warp.held) != 0; });
 }
 
 void Worker::record_deadlock() {

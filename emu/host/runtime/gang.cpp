@@ -60,6 +60,13 @@ bool Gang::run_next() {
 
 // The next block that can go on, in the order of the launch; nullptr without any.
 Worker* Gang::choose() {
+  if (Worker* next = choose_ready()) return next;
+  bool woken = false;  // those that wait for an mbarrier may ask again
+  for (auto& worker : workers_) woken = worker->wake_all() || woken;
+  return woken ? choose_ready() : nullptr;
+}
+
+Worker* Gang::choose_ready() {
   size_t n = workers_.size(), count = 0;
   if (grid_.order != Order::shuffle || !(shuffle.mixed & kBlocks)) {
     for (size_t i = 0; i < n; ++i) {

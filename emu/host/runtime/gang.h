@@ -28,6 +28,7 @@ class Gang {
  private:
   bool run_next();
   Worker* choose();
+  Worker* choose_ready();
   void ended(Worker&);
   void stuck();
   void fail_all();

@@ -136,7 +136,7 @@ cudaError_t set_error(cudaError_t code, std::string text) {
 }
 
 void configure(dim3 grid, dim3 block, size_t dynamic_bytes, cudaStream_t stream, const char* file, int line) {
-  if (active_worker() != nullptr) trap("a launch from device code, which is not modelled");
+  if (active_worker() != nullptr) trap(("a launch from device code (" + site(file, line) + "), which is not modelled").c_str());
   HostThread& h = host();
   h.open.push_back(h.configs.size());
   h.configs.push_back({grid, block, dynamic_bytes, stream, file, line});

@@ -9,6 +9,7 @@ namespace samebits {
 // Whether the barriers of the cluster that a thread of it has waited for, `phase` of them, order the mark before what it does now.
 bool Check::across(const BlockCheck& block, uint32_t phase, const Mark& mark) const {
   if (mark.seq - block.cluster >= block.blocks.size()) return false;
+  if (mark.thread >= kCopies) return phase != 0;
   const Clocks& theirs = block.blocks[mark.seq - block.cluster]->threads[mark.thread];
   return phase != 0 && ((theirs.returned && phase > theirs.phase) || mark.clock <= theirs.arrived[(phase - 1) % 3]);
 }
@@ -59,16 +60,15 @@ void Check::end_block(Worker& worker) {
   }
 }
 
-// Barriers that are variables (cuda::barrier): a phase publishes what those who arrived knew, together.
+// Barriers that are variables: a phase publishes what those who arrived knew, together, and what its copies brought.
 void Check::gather(Worker& worker, Thread* thread, uintptr_t address) {
   settle();
   Clocks& mine = worker.check.threads[thread->linear];
-  Known& known = gathering_[address];
-  known = {worker.check.seq, worker.check.base, std::move(known.more), std::move(known.refs), false};
-  known.more.push_back({uint16_t(thread->linear), mine.clock});
+  Known& known = gathered(address, worker.check);
+  add_clock(known.more, thread->linear, mine.clock);
   unsigned first = thread->linear & ~31u;
   for (unsigned lane = 0; lane < 32; ++lane) {
-    if (mine.warp[lane] >= worker.check.base && first + lane != thread->linear) known.more.push_back({uint16_t(first + lane), mine.warp[lane]});
+    if (mine.warp[lane] >= worker.check.base) add_clock(known.more, first + lane, mine.warp[lane]);
   }
   Sync* own = sync_at(address);
   std::vector<Ref> others = mine.refs;
@@ -77,11 +77,51 @@ void Check::gather(Worker& worker, Thread* thread, uintptr_t address) {
   worker.check.most = std::max(worker.check.most, ++mine.clock);
 }
 
+Known& Check::gathered(uintptr_t address, const BlockCheck& block) {
+  std::vector<Known>& all = gathering_[address];
+  auto found = std::find_if(all.begin(), all.end(), [&](const Known& known) { return known.seq == block.seq; });
+  if (found == all.end()) found = all.insert(all.end(), {block.seq, block.base, {}, {}, false});
+  found->base = block.base;
+  return *found;
+}
+
+// The copy has written, at no thread's place in the order: who has waited for the mbarrier comes after it.
+void Check::delivered(Worker& owner, const AsyncCopy& copy, unsigned number, unsigned issuer) {
+  auto& [count, last] = owner.check.copies[number];
+  ++count, last = issuer;
+  Mark mark{owner.check.seq, 0x80000000u + count, site_of(copy.pc), uint16_t(number), 0};
+  for (Region* region : owner.check.shared) {
+    uintptr_t begin = reinterpret_cast<uintptr_t>(copy.to) - region->begin;
+    if (begin >= region->end - region->begin || region->cells == nullptr) continue;
+    uintptr_t end = std::min<uintptr_t>(begin + copy.bytes, region->end - region->begin);
+    for (uintptr_t i = begin >> region->shift; i < (end + (1u << region->shift) - 1) >> region->shift; ++i) region->cells[i] = {mark, {}, {}};
+  }
+}
+
+// The thread that issued the copy which left that mark.
+unsigned Check::copier(const Thread* thread, const Mark& mark) const {
+  const BlockCheck& block = static_cast<const Worker*>(thread->block)->check;
+  return block.blocks[mark.seq - block.cluster]->copies[mark.thread].second;
+}
+
+void Check::gather_copies(Worker& owner, uintptr_t address, unsigned number) {
+  settle();
+  add_clock(gathered(address, owner.check).more, number, 0x80000000u + owner.check.copies[number].first);
+}
+
 void Check::end_phase(uintptr_t address) {
   Sync& sync = *sync_at(address);
-  Known& known = gathering_[address];
-  sync.by_block[known.seq].push_back(sync.log.size());
-  sync.log.push_back(std::move(known));
+  sync.cumulative = sync.cumulative || sync.log.empty();
+  for (Known& known : gathering_[address]) {
+    std::vector<size_t>& of_block = sync.by_block[known.seq];
+    if (sync.cumulative && !of_block.empty()) {
+      const Known& before = sync.log[of_block.back()];
+      for (auto [thread, clock] : before.more) add_clock(known.more, thread, clock);
+      join(known.refs, before.refs);
+    }
+    of_block.push_back(sync.log.size());
+    sync.log.push_back(std::move(known));
+  }
   gathering_.erase(address);
 }
 

@@ -122,7 +122,7 @@ void Check::report(std::string kind, std::string message, const Thread* thread, 
   r.line = line;
   if (other != nullptr) {
     r.other_site = other->site;
-    r.other_thread = other->thread;
+    r.other_thread = other->thread < kCopies ? other->thread : int(copier(thread, *other));
     r.other_block = other->seq - first_ < numbers_.size() ? numbers_[other->seq - first_] : 0;
   }
   reports_.push_back(std::move(r));

@@ -20,4 +20,6 @@
 #include "gang.cpp"
 #include "across.cpp"
 #include "async.cpp"
+#include "mbarrier.cpp"
+#include "named.cpp"
 #include "rounding.cpp"

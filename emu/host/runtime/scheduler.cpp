@@ -159,6 +159,7 @@ inline void Worker::finish(Thread* thread) {
     complete(warp, lane);
   }
   if (arrived_ != 0 && arrived_ == alive_) release_barrier();
+  for (unsigned i = 0; named_used_ && i < 16; ++i) release_named(i);
   if (Check::active != nullptr) Check::on->finish(*this, *thread);
   if (__builtin_expect((came_[kCluster] | came_[kGrid]) != 0, 0)) leave_across(thread->linear);
   if (warp.ready == 0) idle(warp);

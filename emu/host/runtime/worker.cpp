@@ -91,13 +91,17 @@ void Worker::begin_block(uint64_t index) {
     Warp& warp = warps_[i];
     unsigned lanes = std::min(32u, grid.threads - i * 32);
     warp.alive = warp.ready = lanes == 32 ? 0xFFFFFFFFu : (1u << lanes) - 1;
-    warp.at_barrier = warp.waiting = warp.converging = 0;
+    warp.at_barrier = warp.waiting = warp.converging = warp.held = 0;
     warp.across[kCluster] = warp.across[kGrid] = {};
   }
   ready_warps_ = warp_count_ == 32 ? 0xFFFFFFFFu : (1u << warp_count_) - 1;
   alive_ = grid.threads;
   arrived_ = came_[kCluster] = came_[kGrid] = 0;
-  polls_ = 0;
+  polls_ = rounds_ = 0;
+  mbarriers_.clear();
+  mbarriers_made_ = 0;
+  if (named_used_) std::fill(std::begin(named_), std::end(named_), Named());
+  named_used_ = false;
   started_ = false;
   resume_at_ = nullptr;
   current_ = order_ == Order::reverse ? warp_count_ - 1 : 0;
@@ -194,6 +198,13 @@ void Worker::fail(const Thread* thread, int code, const std::string& what) {
   leave();
 }
 
+void Worker::fail(const Thread* thread, int code, const Here& here, const std::string& what) {
+  std::string text = what + " (" + site(here.file, here.line) + ")";
+  if (Check::active != nullptr) Check::on->failure(text, thread, nullptr, &here);
+  record(code, where(thread) + ": " + text);
+  leave();
+}
+
 std::string coordinates(unsigned x, unsigned y, unsigned z) {
   return "(" + std::to_string(x) + ", " + std::to_string(y) + ", " + std::to_string(z) + ")";
 }
@@ -220,6 +231,8 @@ std::string op_name(Op op) {
     case Op::activemask: return "__activemask()";
     case Op::cluster_barrier: return "a barrier of the cluster";
     case Op::grid_barrier: return "a barrier of the grid";
+    case Op::mbarrier: return "an mbarrier";
+    case Op::named_barrier: return "a numbered barrier";
     default: return "__reduce_*_sync()";
   }
 }

@@ -5,12 +5,14 @@
 #include <deque>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "fiber.h"
 #include "samebits/async.h"
 #include "samebits/cluster.h"
 #include "samebits/launch.h"
+#include "samebits/mbarrier.h"
 #include "samebits/warp.h"
 
 namespace samebits {
@@ -23,10 +25,50 @@ struct AsyncCopy {
   const void* from;
   unsigned bytes, from_bytes;
   const void* pc;
+  bool bulk = false, read = false;  // whether its source has been read
 };
-struct AsyncQueue {  // of one thread: what it has issued since its last commit, and what it has committed
+struct CopyGroups {  // of one thread: what it has issued since its last commit, and what it has committed
   std::vector<AsyncCopy> open;
   std::deque<std::vector<AsyncCopy>> groups;
+  void commit() { groups.push_back(std::move(open)), open.clear(); }
+};
+struct AsyncQueue {
+  CopyGroups plain, bulk;
+};
+
+struct Here {  // a place in the source, and what an access there does
+  const char* file;
+  int line;
+  const void* pc;
+  unsigned kind;
+};
+
+class Worker;
+struct Flight {  // copies under way of which an mbarrier will hear
+  std::vector<AsyncCopy> copies;
+  unsigned issuer;
+  bool bulk;           // it counts their bytes, else one arrival
+  bool asked = false;  // whether they have come
+};
+struct Mbarrier {
+  Worker* owner;
+  uintptr_t address;
+  unsigned expected, pending;  // arrivals: of every phase, of this one still to come
+  unsigned number;             // of the block's
+  unsigned phase = 0;
+  long long bytes = 0;         // that are to come in this phase
+  std::vector<Flight> flights;
+  std::vector<unsigned> waiters;
+  void end_phase_if_complete();
+  std::string text() const;  // why it does not end
+};
+struct Named {  // a numbered barrier of the block
+  unsigned count = 0;  // threads that it is for; 0: all
+  bool aligned = false;
+  unsigned round = 0;
+  std::vector<unsigned> waiters;
+  uint32_t lanes[32] = {};  // that have come, by warp
+  Here first{};
 };
 
 enum class Order { forward, reverse, shuffle, prefer };
@@ -89,6 +131,7 @@ struct Warp {
   uint32_t at_barrier;  // lanes in __syncthreads
   uint32_t waiting;     // lanes in a collective; mask, op, value and source belong to it
   uint32_t converging;  // lanes in __activemask
+  uint32_t held;        // lanes that wait for an mbarrier or at a numbered barrier
   uint32_t mask[32];
   Op op[32];
   uint8_t source[32];
@@ -132,11 +175,24 @@ class Worker : public BlockView {
   void* map_shared(Thread*, const void*, unsigned rank);
   int rank_of(const void*) const;
   void* place_shared(Thread*, Slot*);
+  void init_mbarrier(Thread*, void*, unsigned count, const Here&);
+  void inval_mbarrier(Thread*, void*, const Here&);
+  void expect(Thread*, const void*, long long more, const Here&);
+  unsigned long long arrive_mbarrier(Thread*, const void*, unsigned count, bool drop, const Here&);
+  bool wait_mbarrier(Thread*, const void*, unsigned phase, const Here&);
+  void arrive_with_copies(Thread*, const void*, bool own, const Here&);
+  AsyncCopy start_bulk(Thread*, void* to, const void* from, unsigned bytes, const Here&);
+  void copy_for(Thread*, AsyncCopy, const void* mbarrier, const Here&);
+  void let_go(std::vector<unsigned>& waiters);
+  bool wake_all();
+  void named(Thread*, unsigned number, unsigned count, bool wait, bool aligned, const Here&);
   [[noreturn]] void fail(const Thread*, int code, const std::string& what);
+  [[noreturn]] void fail(const Thread*, int code, const Here&, const std::string& what);
   std::string where(const Thread*) const;
 
   AsyncQueue& async(unsigned linear);
   void land(Thread*, const std::vector<AsyncCopy>&);
+  void wait_bulk(Thread*, unsigned allowed, bool read);
   void finish_async(Thread*);
 
   // For the checks.
@@ -175,6 +231,14 @@ class Worker : public BlockView {
   void checked_across(Scope) const;
   void leave_across(unsigned linear);
   void checked_collective(Warp&, unsigned lane, uint32_t group);
+  Worker& holder(Thread*, const void*, const Here&);
+  Mbarrier& mbarrier(Thread*, const void*, const Here&);
+  void deliver(Mbarrier&, Flight&);
+  std::string held_text(const Thread*) const;
+  void release_named(unsigned number);
+  unsigned came(const Named&) const;
+  uintptr_t named_place(unsigned number) const;
+  void hold(Thread*, std::vector<unsigned>& waiters);
   void finish(Thread*);
   void discard_fibers();
   void record(int code, std::string text);
@@ -212,6 +276,10 @@ class Worker : public BlockView {
   std::vector<SharedEntry> entries_;
   std::vector<AsyncQueue> async_;
   bool async_used_ = false;
+  std::unordered_map<uintptr_t, Mbarrier> mbarriers_;
+  unsigned mbarriers_made_ = 0, rounds_ = 0;
+  Named named_[16];
+  bool named_used_ = false;
   unsigned most_static_ = 0;
   void* stack_pointer_[1024 + 1] = {};  // of threads that wait; nullptr of those that have not started
   Thread* fiber_of_[1024] = {};

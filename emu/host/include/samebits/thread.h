@@ -44,7 +44,7 @@ struct BlockView {
 enum class Op : unsigned char {
   none, syncthreads, syncthreads_count, syncthreads_and, syncthreads_or,
   syncwarp, shuffle, ballot, all, any, match_any, match_all, activemask,
-  cluster_barrier, grid_barrier,
+  cluster_barrier, grid_barrier, mbarrier, named_barrier,
   reduce_add, reduce_min_s, reduce_min_u, reduce_max_s, reduce_max_u, reduce_and, reduce_or, reduce_xor,
 };
 
