@@ -42,7 +42,7 @@ struct PagedDecodeParams {
     float* part_l;  // [n, h, states]
     float* part_m;  // [n, h, states]
     float scale, scale2, cap;
-    int64_t window, max_seq_len, split;
+    int64_t window, max_seq_len, split, warps;
     int64_t n, h, pages, g, max_pages, k_scales, v_scales, states;
 };
 

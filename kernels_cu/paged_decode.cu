@@ -236,5 +236,6 @@ extern "C" int paged_decode(const PagedDecodeParams* params, void* stream) {
     const auto run = [&](auto shape) { return launch<decltype(shape)>(p, multiprocessors, architecture, static_cast<cudaStream_t>(stream)); };
     if (p.split == 0) return run(Shape<4, 1>());
     using Few = Shape<2, 4>;
-    return p.n * p.g * Few::kHeadBlocks * shares<Few>(p) <= multiprocessors ? run(Few()) : run(Shape<1, 4>());
+    const bool few = p.warps == 0 ? p.n * p.g * Few::kHeadBlocks * shares<Few>(p) <= multiprocessors : p.warps == 2;
+    return few ? run(Few()) : run(Shape<1, 4>());
 }

@@ -140,6 +140,8 @@ def _check_numbers(call: Call) -> None:
         raise call.error(ValueError, "max_seq_len", f"got {longest}, expected at most {MAX_SEQ_LEN}")
     if not 0 <= call["split"] <= checks.GRID_X:
         raise call.error(ValueError, "split", f"got {call['split']}, expected 0 (a tile a block) to {checks.GRID_X} (spans a block)")
+    if not 0 <= call["warps"] <= 2:
+        raise call.error(ValueError, "warps", f"got {call['warps']}, expected 1 or 2 warps a tile, or 0 (as the device has room)")
     if call["window"] < 0:
         raise call.error(ValueError, "window", f"got {call['window']}, expected 0 (none) or more")
     if not 0 <= call["cap"] < np.inf:

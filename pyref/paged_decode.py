@@ -44,6 +44,7 @@ SPEC = Kernel(
             "spans a block takes, 0: one tile",
             default=lambda call: choose_split(call.axes["n"], call.axes["g"], call["max_seq_len"]),
         ),
+        "warps": Scalar("i64", "warps a tile where blocks take spans, 1 or 2; 0: as the device has room", default=lambda call: 0),
     },
     dtypes={"T": FLOATS, "C": (*FLOATS, *FP8)},
     constants={"SB_T": "T", "SB_C": "C", "SB_D": "d", "SB_PAGE": "page", "SB_GROUP": "group", "SB_ROWS": "rows", "SB_DENSE": "dense"},

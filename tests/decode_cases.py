@@ -46,19 +46,20 @@ TOKEN_MAJOR = [
 
 
 def specialisation(dtype: str, d: int, page: int, group: int, layouts: tuple[str, str], **rest: Any) -> list[Case]:
-    """Three cases of a specialisation: stored states, whole spans (in two layouts), and few tokens, which every leg runs."""
+    """Cases of a specialisation: stored states, spans by one warp a tile and by two (in two layouts), few tokens, which every leg runs."""
     dtypes = "-".join([dtype, *([rest["cache"]] if "cache" in rest else [])])
     name, heads = f"{dtypes}-d{d}-page{page}-group{group}", f"{dtypes}, head size {d}, page {page}, {group} heads a kv head"
     g = 2 if group < 3 else 1
     kinds = (
-        (layouts[0], "tile", 0, (1, page + 1, 130)),
-        (layouts[1], "span", 1, (max(page - 1, 1), 2 * page + 3, 129)),
-        (layouts[0], "few", 1, (1, min(page + 1, 17))),
+        (layouts[0], "tile", 0, 0, (1, page + 1, 130)),
+        (layouts[1], "span", 1, 1, (max(page - 1, 1), 2 * page + 3, 129)),
+        (layouts[0], "pair", 1, 2, (130, 2 * page + 1)),
+        (layouts[0], "few", 1, 0, (1, min(page + 1, 17))),
     )
     return [
         case(f"{name}-{layout}-{kind}", f"{heads}, {layout} layout, {SPLITS[split]}: a mapping of lanes of its own", dtype,
-             h=group * g, g=g, d=d, page=page, layout=layout, split=split, lens=lens, **rest)
-        for layout, kind, split, lens in kinds
+             h=group * g, g=g, d=d, page=page, layout=layout, split=split, warps=warps, lens=lens, **rest)
+        for layout, kind, split, warps, lens in kinds
     ]  # fmt: skip
 
 
@@ -75,19 +76,21 @@ SPECIALISATIONS = [
 # -- lengths and shares --
 
 AROUND = [
-    ("around-a-tile", "lengths around pages and the end of a tile", (0, 1, 17, 127, 128, 129), (0, 1)),
-    ("around-a-span", "lengths around the end of a span", (511, 512, 513), (0, 1, 2)),
-    ("third-span", "states of three spans, the last of one token, and a short row beside them", (1025, 3), (0, 1, 2, 3)),
+    ("around-a-tile", "lengths around pages and the end of a tile", (0, 1, 17, 127, 128, 129), {0: 0, 1: 1}),
+    ("around-a-span", "lengths around the end of a span", (511, 512, 513), {0: 0, 1: 2, 2: 1}),
+    ("third-span", "states of three spans, the last of one token, and a short row beside them", (1025, 3), {0: 0, 1: 2, 2: 2, 3: 1}),
 ]
 LENGTHS = [
-    *(case(f"{t}-{layout}-{name}-split{split}", f"{why}; {SPLITS[split]}", t, layout=layout, lens=lens, split=split, **BASE)
-      for t in FLOATS for layout in ("classic", "nhd") for name, why, lens, splits in AROUND for split in splits),
+    *(case(f"{t}-{layout}-{name}-split{split}", f"{why}; {SPLITS[split]}", t, layout=layout, lens=lens, split=split, warps=warps, **BASE)
+      for t in FLOATS for layout in ("classic", "nhd") for name, why, lens, splits in AROUND for split, warps in splits.items()),
     *(case(f"pages-of-256-split{split}", f"tiles that share a page; {SPLITS[split]}", page=256, lens=(255, 257, 511, 1025), split=split)
       for split in (0, 1, 2)),
     *(case(f"pages-of-1-split{split}", f"128 pages a tile; {SPLITS[split]}", page=1, lens=(127, 129, 600), split=split)
       for split in (0, 1)),
     *(case(f"d8-eleven-spans-split{split}", f"many states of a row; {SPLITS.get(split, 'all spans a block')}", h=1, d=8,
-           lens=(5500, 1, 2048), split=split) for split in (0, 1, 2, 3, 5, 11)),
+           lens=(5500, 1, 2048), split=split, warps=split % 3) for split in (0, 1, 2, 3, 5, 11)),
+    *(case(f"d8-eight-spans-warps{warps}", "a row's states in as many blocks as a cluster has, and in memory", h=3, d=8,
+           lens=(4096, 0, 3585, 513), split=1, warps=warps, sinks="mixed", window=3000) for warps in (1, 2)),
     case("empty", "nothing but sequences of length 0", lens=(0, 0, 0)),
     case("no-sequences", "an empty grid cannot be launched", lens=()),
     case("many-sequences", "more sequences than a grid has blocks along y or z", h=1, d=8, n=65537, split=1,
@@ -113,8 +116,8 @@ SCORES: list[tuple[str, str, dict[str, Any]]] = [
     ("all", "ALiBi, cap, window and sinks together", {"slopes": "classic", "cap": 3.0, "window": 150, "sinks": "mixed", "lens": (600, 17)}),
 ]
 PATHS = [
-    case(f"{t}-{layout}-{name}-split{split}", f"{why}; {SPLITS[split]}", t, layout=layout, split=split, **BASE, **rest)
-    for t in FLOATS for layout in ("classic", "hnd") for name, why, rest in SCORES for split in (0, 1)
+    case(f"{t}-{layout}-{name}-split{split}", f"{why}; {SPLITS[split]}", t, layout=layout, split=split, warps=warps * split, **BASE, **rest)
+    for t in FLOATS for layout, warps in (("classic", 1), ("hnd", 2)) for name, why, rest in SCORES for split in (0, 1)
 ]  # fmt: skip
 EDGES = [
     case("alibi-zero-slopes", "the path depends on the presence of slopes, not on their values", slopes="zero"),
@@ -208,8 +211,8 @@ TABLES = [
 def corner(what: str, *pairs: str, splits: tuple[int, ...] = (0, 1), **rest: Any) -> list[Case]:
     """Cases "dtype values": corners of the contract that once broke a draft of it."""
     why = f"a corner of the contract: {what}"
-    found = [(*pair.split(), split) for pair in pairs for split in splits]
-    return [case(f"{t}-{name}-split{split}", why, t, values=name, split=split, **rest) for t, name, split in found]
+    found = [(*pair.split(), split, 1 + i % 2) for i, pair in enumerate(pairs) for split in splits]
+    return [case(f"{t}-{name}-split{split}", why, t, values=name, split=split, warps=warps, **rest) for t, name, split, warps in found]
 
 
 VALUES = [
@@ -260,8 +263,8 @@ def fp8(dtype: str, cache: str, name: str, why: str, **rest: Any) -> Case:
 MAIN = (("f16", "e4m3", "classic"), ("bf16", "e5m2", "classic"), ("f16", "e4m3", "nhd"))
 FP8 = [
     *in_turn([specialisation(t, d, page, group, layouts, cache=c, scales=(0.7, 1.3)) for t, c, d, page, group, layouts in FP8_MAPPINGS]),
-    *(fp8(t, c, f"{layout}-scales-split{split}", f"scales that differ, powers of two; {SPLITS[split]}", layout=layout, split=split)
-      for t, c, layout in MAIN for split in (0, 1)),
+    *(fp8(t, c, f"{layout}-scales-split{split}", f"scales that differ, powers of two; {SPLITS[split]}", layout=layout, split=split,
+          warps=split) for t, c, layout in MAIN for split in (0, 1)),
     *(fp8(t, c, f"{layout}-head-scales-split{split}", f"a scale a kv head, inexact products; {SPLITS[split]}", layout=layout, split=split,
           h=4, g=2, scales=([0.3, 1.7], [2.1, 0.013]), lens=(18, 0, 140)) for t, c, layout in MAIN for split in (0, 1)),
     fp8("f16", "e4m3", "mixed-scales", "one scale for K, one a kv head for V", h=4, g=2, scales=(0.7, [3.0, 0.25])),
@@ -292,9 +295,10 @@ with open(ROOT / "tests" / "data" / "trace_lengths.json") as _file:
     _BATCHES = json.load(_file)["batches"]
 
 TRACE = [
-    case(f"{t}-trace-{i}-{layout}", "the lengths of a real service's batch", t, layout=layout, split=split,
+    case(f"{t}-trace-{i}-{layout}", "the lengths of a real service's batch", t, layout=layout, split=split, warps=warps,
          lens=tuple(r["context"] + r["produced"] for r in _BATCHES[i]))
-    for i, (t, layout, split) in enumerate((("f16", "classic", None), ("bf16", "nhd", 1), ("f32", "hnd", 0), ("f16", "nhd", 3)))
+    for i, (t, layout, split, warps) in enumerate(
+        (("f16", "classic", None, 0), ("bf16", "nhd", 1, 1), ("f32", "hnd", 0, 0), ("f16", "nhd", 3, 2)))
 ]  # fmt: skip
 
 CASES = [*SPECIALISATIONS, *LENGTHS, *PATHS, *EDGES, *HEADS, *STRIDES, *TABLES, *VALUES, *FP8, *TRACE]

@@ -35,9 +35,9 @@ def derived(shape: Mapping[str, Any]) -> dict[str, int]:
 def case(name: str, why: str, dtype: str = "f16", **rest: Any) -> Case:
     """A case. ``rest``: h, g, d, page; lens, the length of every sequence (or {sequence: length} and n); and where it matters
 
-    layout ("classic", "nhd", "hnd", or K's and V's as "nhd/classic"); split (None: the launcher's choice); scale; cap; window; slopes
-    ("classic", "zero", "steep"); sinks (a key of SINKS); cache, the dtype of the caches, with scales (of K and V; a list: one a kv head)
-    and patterns (a key of EVERY_PATTERN); values (a key of SPECIAL); tables ("descending", "repeated", "shared"); places
+    layout ("classic", "nhd", "hnd", or K's and V's as "nhd/classic"); split (None: the launcher's choice); warps; scale; cap; window;
+    slopes ("classic", "zero", "steep"); sinks (a key of SINKS); cache, the dtype of the caches, with scales (of K and V; a list: one a
+    kv head) and patterns (a key of EVERY_PATTERN); values (a key of SPECIAL); tables ("descending", "repeated", "shared"); places
     (argument -> how ``place`` lays it out); columns (of the table, beyond what the longest sequence needs); max_seq_len; states (of the
     workspace, beyond what is needed); work (whether the workspace is given); lse (whether it is asked for).
     """
@@ -137,5 +137,5 @@ def inputs(case: Case) -> dict[str, Any]:
     if shape["work"]:
         found |= workspace(shape, n, longest)
     found["scale"] = shape.get("scale", d**-0.5)
-    numbers = {name: shape[name] for name in ("cap", "window", "max_seq_len") if name in shape}
+    numbers = {name: shape[name] for name in ("cap", "window", "max_seq_len", "warps") if name in shape}
     return found | numbers | ({"split": shape["split"]} if shape["split"] is not None else {})

@@ -62,7 +62,7 @@ def test_layout_page_size_and_share_play_no_part(layout: str, rest: dict[str, An
     expected = results(base)
     for page in (1, 2, 4, 8, 16, 32, 64, 128, 256) if layout == "classic" else (1, 16, 256):
         for split in (0, 1, 2):
-            other = variant(base, layout=layout, page=page, split=split)
+            other = variant(base, layout=layout, page=page, split=split, warps=split)
             for leg in runners() if split != 1 else runners(*ORDERS):
                 assert_same(results(other, leg), expected, (page, split, leg))
 
@@ -80,7 +80,8 @@ def test_every_share_gives_the_same_bytes(case: Case) -> None:
     expected = results(case)
     longest = max(case.shape["lens"])
     for split, leg in itertools.product(range(spans(longest) + 2), runners(*ORDERS)):
-        assert_same(results(variant(case, split=split), leg), expected, (split, leg))
+        for warps in (1, 2) if split else (0,):
+            assert_same(results(variant(case, split=split, warps=warps), leg), expected, (split, warps, leg))
 
 
 def test_the_launcher_chooses_among_shares_that_exist() -> None:
@@ -93,14 +94,14 @@ def test_the_launcher_chooses_among_shares_that_exist() -> None:
     assert choose_split(64, 8, 2048, multiprocessors=10**6) == 0
 
 
-@pytest.mark.parametrize(("split", "order"), list(itertools.product((0, 1), ORDERS)))
-def test_the_workspace_serves_the_next_launch(split: int, order: str) -> None:
+@pytest.mark.parametrize(("split", "warps", "order"), [(*share, order) for share in ((0, 0), (1, 1), (1, 2)) for order in ORDERS])
+def test_the_workspace_serves_the_next_launch(split: int, warps: int, order: str) -> None:
     """The workspace needs no preparation: what a launch leaves in it serves another one, whatever its lengths."""
     if legs.leg(order).missing():
         pytest.skip(legs.leg(order).missing() or "")
     held: dict[str, Any] = {}
     for lens in ((1100, 300, 0), (20, 1025, 513), (0, 129, 1100)):
-        arguments = {**inputs(case("launch", "", lens=lens, columns=70 - -(-max(lens) // 16), split=split)), **held}
+        arguments = {**inputs(case("launch", "", lens=lens, columns=70 - -(-max(lens) // 16), split=split, warps=warps)), **held}
         after, declined, _ = verify.run_leg(STEM, legs.leg(order), arguments)
         assert after is not None, declined
         expected = harness.compute(STEM, arguments)
