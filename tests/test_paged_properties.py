@@ -297,3 +297,12 @@ def test_no_index_is_cut_to_32_bits(stem: str, leg: str) -> None:
     runner.run(cases.kernel(stem).bind(arguments, checked=True), {})
     assert_same({name: arguments[name] for name in expected}, expected)
 
+
+@stems
+def test_products_of_fp8_with_a_scale_at_its_limits(stem: str) -> None:
+    """Of finite numbers that the cache holds; kernels that flush subnormal numbers, or scale the sums instead, give others."""
+    out = results(stem, cases.inputs(stem, BY_ID["bf16-e5m2-infinite-products"]))["out"].reshape(-1, 16)  # patterns 0x70 to 0x7F in turn
+    assert np.isposinf(out[:, :12]).all()
+    out = results(stem, cases.inputs(stem, BY_ID["f32-e4m3-subnormal-products"]))["out"]
+    assert (np.abs(out) < 2.0**-126).all()
+    assert np.unique(np.abs(out)).size > 10
