@@ -117,14 +117,14 @@ def test_partitions_without_tokens_are_not_written() -> None:
 
 # -- the bound --
 
-UNJUDGED = ("many-sequences", "alibi-steep", "scale-1", "pattern-without-local-blocks", "f16-e4m3-nan-scale")
+UNJUDGED = ("many-sequences", "alibi-steep", "scale-1", "pattern-without-local-blocks", "f16-e4m3-nan-scale", "f32-e4m3-subnormal-products")
 JUDGED = [c for c in CASES if "values" not in c.shape and c.shape.get("patterns") != "all" and c.id not in UNJUDGED]
 
 
 @harness.each(JUDGED)
 def test_the_error_keeps_its_bound(case: Case) -> None:
-    """``alibi-steep`` and ``scale-1`` have logits so large that their own rounding counts for more: the bound is not made for them. Others
-    have no finite result."""
+    """``alibi-steep`` and ``scale-1`` have logits so large that their own rounding counts for more, subnormal products lose bits of their own:
+    the bound is not made for them. Others have no finite result."""
     before = cases.views(cases.inputs(V1, case))
     got = results(V1, cases.inputs(V1, case))
     for n in np.flatnonzero(before["seq_lens"]):
