@@ -123,8 +123,8 @@ JUDGED = [c for c in CASES if "values" not in c.shape and c.shape.get("patterns"
 
 @harness.each(JUDGED)
 def test_the_error_keeps_its_bound(case: Case) -> None:
-    """``alibi-steep`` and ``scale-1`` have logits so large that their own rounding counts for more, subnormal products lose bits of their own:
-    the bound is not made for them. Others have no finite result."""
+    """``alibi-steep`` and ``scale-1`` have logits so large that their own rounding counts for more, and subnormal products lose bits: the
+    bound is not made for them. Others have no finite result."""
     before = cases.views(cases.inputs(V1, case))
     got = results(V1, cases.inputs(V1, case))
     for n in np.flatnonzero(before["seq_lens"]):
