@@ -1,8 +1,8 @@
 // The way of an operator's call from torch to the kernel's C function.
 //
-// A call's signature is all of it but the contents of its tensors and where these lie: shapes, strides, dtypes, devices, alignment, numbers,
-// what is left out, and how tensors overlap that the kernel writes. A new signature asks Python (torch_call.py, the operator of the same name
-// in samebits_prepare), which checks the call and raises, or answers with a plan; a signature seen before takes its plan from a table.
+// A call's signature is all of it but what its tensors hold and where they lie: shapes, strides, dtypes, devices, alignment, numbers, what
+// is left out, and how a tensor that is written overlaps others. A new signature asks Python (torch_call.py, as the operator of the same
+// name in samebits_prepare), which checks the call and raises, or answers with a plan; one seen before takes its plan from a table.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Allocator.h>
@@ -144,8 +144,8 @@ struct Call {
 // A kernel's operator for one dispatch key.
 class Operator : public c10::OperatorKernel {
  public:
-  Operator(const char* name, bool cpu)
-      : name_(name), cpu_(cpu), prepare_(c10::Dispatcher::singleton().findSchemaOrThrow((std::string("samebits_prepare::") + name).c_str(), "")) {}
+  Operator(const std::string& name, bool cpu)
+      : name_(name), cpu_(cpu), prepare_(c10::Dispatcher::singleton().findSchemaOrThrow(("samebits_prepare::" + name).c_str(), "")) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     const c10::FunctionSchema& schema = op.schema();
@@ -188,7 +188,7 @@ class Operator : public c10::OperatorKernel {
 
 }  // namespace
 
-// Makes samebits::name, which is defined, run through its plans on the CPU or on CUDA. `stream`: aoti_torch_get_current_cuda_stream, or null.
+// Makes samebits::name, which is defined, run by plans on the CPU or on CUDA. `stream`: aoti_torch_get_current_cuda_stream, or null.
 extern "C" void samebits_register(const char* name, bool cpu, CurrentStream stream) {
   static auto& registered = *new std::vector<c10::RegistrationHandleRAII>;  // until the process ends
   current_stream = stream;
