@@ -117,7 +117,7 @@ def test_what_is_timed_is_compared_with_the_definition(cell: Cell) -> None:
         assert (bits(given["out"]) == inputs.reference(stem, [0, 1, 2])).all(), stem
 
 
-def test_flashinfer_gets_the_pages_of_unequal_lengths() -> None:
+def test_peers_get_the_same_pages() -> None:
     inputs = Inputs(Cell(4, 1, 3, 0), 0, "cpu")
     begins, ids, last = peers.pages(inputs)
     for n, length in enumerate(inputs.cell.lens):
@@ -126,5 +126,9 @@ def test_flashinfer_gets_the_pages_of_unequal_lengths() -> None:
         assert (len(mine) - 1) * 16 + last[n] == length
     with pytest.raises(ValueError, match="unequal lengths"):
         peers.sdpa(inputs)
+    inputs = Inputs(Cell(4, 2, 1, 32, cache="e4m3"), 0, "cpu")
     with pytest.raises(ValueError, match="no fp8"):
-        peers.sdpa(Inputs(Cell(4, 1, 1, 16, cache="e4m3"), 0, "cpu"))
+        peers.sdpa(inputs)
+    k, v = (bits(cache) for cache in peers.nhd(inputs))  # [pages, slot, g, d]
+    assert (k.transpose(0, 2, 3, 1).reshape(2, 2, 8, 16, 16).swapaxes(3, 4) == bits(inputs.k)).all()
+    assert (v.transpose(0, 2, 3, 1) == bits(inputs.v)).all()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tools.bench_inputs import Call, Inputs
 
 
-def _nhd(inputs: Inputs) -> tuple[Any, Any]:
+def nhd(inputs: Inputs) -> tuple[Any, Any]:
     """The caches as [pages, slot, g, d], as peers want them."""
     import torch
 
@@ -50,7 +50,7 @@ def _flashinfer(inputs: Inputs, tensor_cores: bool) -> Call:
     import torch
 
     cell = inputs.cell
-    k, v = _nhd(inputs)
+    k, v = nhd(inputs)
     space = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(space, "NHD", use_tensor_cores=tensor_cores)
     wrapper.plan(
@@ -77,7 +77,7 @@ def xqa(inputs: Inputs) -> Call:
     from flashinfer.xqa import xqa as run
 
     cell = inputs.cell
-    k, v = _nhd(inputs)
+    k, v = nhd(inputs)
     q = inputs.q.reshape(cell.n, 1, cell.h, cell.d)
     out = torch.empty_like(q)
     space = torch.zeros(128 << 20, dtype=torch.uint8, device="cuda")
