@@ -94,7 +94,7 @@ def launch(call: Call) -> None:
         k, v, k_cache, v_cache = (None if array is None else one_head(array) for array in (k, v, k_cache, v_cache))
     access = Pieces.of(k, v, k_cache, v_cache)
     tiles = access.tiles(k.shape[0], k.shape[1] * k.shape[2] * k.itemsize)
-    views = [access.view(k if array is None else array) for array in (k, v, k_cache, v_cache)]
+    views = [access.view(array) for array in (k, v if both else k, k_cache, v_cache if both else k_cache)]
     table, offsets = call["block_table"], call["offsets"]
     starts = np.zeros(0, offsets.dtype) if call["starts"] is None else call["starts"]
     port = kernel(access.words, access.unit)[(tiles.blocks, 2 if both else 1), THREADS]

@@ -1,84 +1,46 @@
-"""One kernel as a function of torch tensors.
+"""One kernel as an operator of torch: what a call whose signature is new needs from Python. ``torch_call.cc`` does the rest.
 
 What depends on shapes, strides, dtypes and numbers alone is checked, computed and built once for each of their combinations (a call's
-*signature*); a call whose signature was seen before compares addresses, sets them, and goes.
+*signature*); a call whose signature was seen before never comes here.
 """
 
 from __future__ import annotations
 
 import array
 import ctypes
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
+from emu.host import compiler as host
 from kernels_cu import build
 from kernels_cu.torch_arrays import describe
 from pyref.spec import Call, Kernel
 
-_SIGNATURES = 4096  # that an operator remembers
 _ALIGN = 256  # bytes, of workspaces: as torch's allocator aligns
-_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_TORCH = Path(torch.__file__).parent
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Plan:
     """What the calls of one signature share. Tensors are counted in the order in which the call gives them."""
 
-    stem: str
-    library: ctypes.CDLL
-    entry: Callable[[int, int | None], int]  # the kernel's C function
-    device: torch.device
-    params: array.array  # the parameter struct in words of 8 bytes, without addresses
-    words: Sequence[int]  # of each tensor's address
-    spaces: Sequence[tuple[int, int]]  # of each workspace that the calls leave out: word, and offset in one allocation of all
-    space: int  # bytes of that
-    near: Sequence[tuple[int, int, int, int]]  # (i, j, low, high): i, which is written, touches j where low < address j - address i < high
-    allowed: set[tuple[int, int, int]] = field(default_factory=set)  # (i, j, address j - address i) of tensors that touch and may
+    entry: int  # address of the kernel's C function
+    error: int  # of the function that gives its last error as text; 0: there is none
+    device: int  # index of the GPU; -1: the CPU
+    space: int  # bytes of one allocation that holds every workspace which the calls leave out
+    params: Sequence[int]  # the parameter struct in words of 8 bytes, without addresses
+    tensors: Sequence[int]  # word of each tensor's address
+    spaces: Sequence[int]  # word and offset in the allocation, of each such workspace
 
-    def touching(self, addresses: Sequence[int]) -> list[tuple[int, int, int]]:
-        """The pairs of tensors that touch and have not been found to be allowed to."""
-        found = []
-        for i, j, low, high in self.near:
-            distance = addresses[j] - addresses[i]
-            if low < distance < high and (i, j, distance) not in self.allowed:
-                found.append((i, j, distance))
-        return found
-
-    def run(self, addresses: Sequence[int]) -> None:
-        """Starts the kernel on the current stream of its device. Raises RuntimeError with the launch's error."""
-        index = self.device.index
-        if index is None:
-            code = self._start(addresses, None)
-        elif index == torch._C._cuda_getDevice():
-            code = self._start(addresses, torch._C._cuda_getCurrentRawStream(index))
-        else:
-            with torch.cuda.device(index):
-                code = self._start(addresses, torch._C._cuda_getCurrentRawStream(index))
-        if code:
-            self.library.samebits_last_error.restype = ctypes.c_char_p
-            text = f"CUDA error {code}" if index is not None else self.library.samebits_last_error().decode()
-            raise RuntimeError(f"{self.stem}: {text}")
-
-    def filled(self, addresses: Sequence[int]) -> array.array:
-        """The parameter struct of a call; workspaces that the call leaves out are null."""
-        params = self.params[:]
-        for word, address in zip(self.words, addresses, strict=True):
-            params[word] = address
-        return params
-
-    def _start(self, addresses: Sequence[int], stream: int | None) -> int:
-        params = self.filled(addresses)
-        if self.space:  # held until the kernel is on the stream: what torch's allocator then gives away is used after it
-            held = torch.empty(self.space, dtype=torch.uint8, device=self.device)
-            begin = held.data_ptr()
-            for word, offset in self.spaces:
-                params[word] = begin + offset
-        return self.entry(params.buffer_info()[0], stream)
+    def words(self) -> list[int]:
+        """The plan as the constructor of torch_call.cc's Plan reads it."""
+        lists = [word for part in (self.params, self.tensors, self.spaces) for word in (len(part), *part)]
+        return [self.entry, self.error, self.device, self.space, *lists]
 
 
 class Operator:
@@ -87,64 +49,36 @@ class Operator:
     def __init__(self, kernel: Kernel, required: Sequence[str]) -> None:
         self._kernel = kernel
         self._required = tuple(required)
-        self._seen: dict[tuple[Any, ...], _Prepared] = {}
         self._libraries: dict[tuple[Any, ...], ctypes.CDLL] = {}
 
-    def __call__(self, *given: Any, checked: bool | None = None, **named: Any) -> None:
-        """Runs the kernel. Raises TypeError or ValueError for wrong arguments before anything is written; BuildError; RuntimeError with
-        the error of a launch. ``checked``: values are looked at too; None: on a CPU alone."""
-        prepared, addresses = self.prepare(given, named)
-        if checked or (checked is None and prepared.device.index is None):
-            self._check_values(self._by_name(given, named))
-        prepared.run(addresses)
+    def __call__(self, *given: Any, checked: bool | None = None, **named: Any) -> list[int]:
+        """The plan of a call, as words. Raises TypeError or ValueError for wrong arguments, BuildError. ``checked``: values are looked at
+        too; None: on a CPU alone."""
+        arguments = {**dict(zip(self._required, given, strict=True)), **named}
+        tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+        device = self._device(tensors)
+        call = self._bind(arguments, tensors)
+        if checked or (checked is None and device.type == "cpu"):
+            self._check_values(call, tensors)
+        return self._plan(call, list(tensors), device).words()
 
-    def prepare(self, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[_Prepared, list[int]]:
-        """What the signature of a call shares, made where it is new, and the addresses of the call's tensors; all but values is checked."""
-        key: list[Any] = [*named]
-        addresses = []
-        for value in (*given, *named.values()):
-            kind = type(value)
-            if kind is int:
-                key.append(value)
-            elif kind is float:
-                key.append(value.hex())  # 0.0 == -0.0
-            else:  # a tensor, says the schema
-                address = value.data_ptr()
-                addresses.append(address)
-                key += value.shape, value.stride(), value.dtype, address & 15, value.get_device()
-        signature = tuple(key)
-        prepared = self._seen.get(signature)
-        if prepared is None:
-            prepared = self._make(self._by_name(given, named))
-            if len(self._seen) >= _SIGNATURES:
-                self._seen.clear()
-            self._seen[signature] = prepared
-        if touching := prepared.touching(addresses):
-            self._bind(self._by_name(given, named))
-            prepared.allowed.update(touching)
-        return prepared, addresses
-
-    def _by_name(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        return {**dict(zip(self._required, given, strict=True)), **named}
-
-    def _bind(self, arguments: Mapping[str, Any]) -> Call:
+    def _bind(self, arguments: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Call:
         """A Call over the tensors' memory: every check of SPEC that needs no values."""
-        described = dict(arguments)
-        for name, tensor in _tensors(arguments).items():
+        described = {}
+        for name, tensor in tensors.items():
             try:
                 described[name] = describe(tensor)
             except TypeError as error:
                 raise TypeError(f"{self._kernel.stem}: {name}: {error}") from None
-        return self._kernel.bind(described)
+        return self._kernel.bind({**arguments, **described})
 
-    def _check_values(self, arguments: Mapping[str, Any]) -> None:
+    def _check_values(self, call: Call, tensors: Mapping[str, torch.Tensor]) -> None:
         """The checks of SPEC that read arrays, over copies of those that hold integers where these lie on a device."""
-        call = self._bind(arguments)
-        for name, tensor in _tensors(arguments).items():
-            if tensor.dtype in (torch.int32, torch.int64):
-                call.arrays[name] = tensor.cpu().numpy()
+        bound = dict(call.arrays)
+        call.arrays |= {name: tensor.cpu().numpy() for name, tensor in tensors.items() if tensor.dtype in (torch.int32, torch.int64)}
         for check in self._kernel.values:
             check(call)
+        call.arrays = bound
 
     def _device(self, tensors: Mapping[str, torch.Tensor]) -> torch.device:
         """The device that runs a call: that of its first tensor on one, else the CPU. Raises ValueError where tensors lie elsewhere."""
@@ -167,45 +101,62 @@ class Operator:
             self._libraries[key] = build.load(made)
         return self._libraries[key]
 
-    def _make(self, arguments: Mapping[str, Any]) -> _Prepared:
-        tensors = _tensors(arguments)
-        device = self._device(tensors)
-        call = self._bind(arguments)
+    def _plan(self, call: Call, names: Sequence[str], device: torch.device) -> Plan:
+        """The plan of a bound call that gives the tensors ``names``."""
         library = self._library(call, device)
-        names = list(tensors)
         struct = self._kernel.struct()
         word = {name: getattr(struct, name).offset // 8 for name in self._kernel.tensors}
         spaces, space = [], 0
         for name in self._kernel.workspaces:
             made = call.arrays[name]
-            if name not in tensors and made is not None:
-                spaces.append((word[name], space))
+            if name not in names and made is not None:
+                spaces += [word[name], space]
                 space += -(-made.nbytes // _ALIGN) * _ALIGN
-        return _Prepared(
-            self._kernel.stem,
-            library,
-            _ENTRY((self._kernel.stem, library)),
-            device,
-            array.array("Q", bytes(call.params(lambda _: 0))),
-            [word[name] for name in names],
-            spaces,
-            space,
-            list(self._near(call, names)),
+        cuda = device.type == "cuda"
+        return Plan(
+            entry=_address(library, self._kernel.stem),
+            error=0 if cuda else _address(library, "samebits_last_error"),
+            device=device.index if cuda else -1,
+            space=space,
+            params=array.array("q", bytes(call.params(lambda _: 0))),
+            tensors=[word[name] for name in names],
+            spaces=spaces,
         )
 
-    def _near(self, call: Call, names: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
-        """Pairs of tensors of which the first is written, as ``_Prepared.near`` has them."""
-        reach = [_reach(call.arrays[name]) for name in names]
-        written = [self._kernel.tensors[name].role != "in" for name in names]
-        for i, j in itertools.product(range(len(names)), repeat=2):
-            if written[i] and i != j and (not written[j] or i < j):
-                yield i, j, -reach[j], reach[i]
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    """The address of a function of a library."""
+    return ctypes.cast(library[name], ctypes.c_void_p).value or 0
 
 
-def _tensors(arguments: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    return {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+def build_cpp(source: Path, name: str, *, program: bool = False) -> Path:
+    """A library, or a program, of C++ that uses torch's: built against the torch that is imported. Raises BuildError."""
+    compiler = host.find_compiler()
+    if compiler is None:
+        raise build.BuildError("no C++ compiler: neither $CXX nor g++ nor clang++ was found")
+    flags = ["-std=c++20", "-O2", "-fPIC", f"-I{build.SOURCES}", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    flags += [] if program else ["-shared"]
+    places = ["-isystem", str(_TORCH / "include"), f"-L{_TORCH / 'lib'}", f"-Wl,-rpath,{_TORCH / 'lib'}", "-ltorch_cpu", "-lc10"]
+
+    def make(out: Path) -> None:
+        try:
+            host.run([compiler, *flags, str(source), "-o", str(out), *places])
+        except host.BuildError as error:
+            raise build.BuildError(str(error)) from error
+
+    texts = build.texts(source).values()
+    return build.cached([host.version(compiler), torch.__version__, *flags, *places, *texts], name, make)
 
 
-def _reach(view: np.ndarray) -> int:
-    """Bytes from a view's first element to its end."""
-    return np.lib.array_utils.byte_bounds(view)[1] - view.ctypes.data if view.size else 0
+@functools.cache
+def _calls() -> ctypes.CDLL:
+    return ctypes.CDLL(str(build_cpp(Path(__file__).with_suffix(".cc"), "torch_call.so")))
+
+
+def register(stem: str) -> None:
+    """Makes the operators ``samebits::stem`` and ``samebits_prepare::stem``, which are defined, one on the CPU and one on CUDA."""
+    stream = None
+    if torch.version.cuda:
+        stream = ctypes.CDLL(str(_TORCH / "lib" / "libtorch_cuda.so")).aoti_torch_get_current_cuda_stream
+    for cpu in (True, False):
+        _calls().samebits_register(stem.encode(), ctypes.c_bool(cpu), stream)

@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import importlib
 import string
-from collections.abc import Mapping
 
 import torch
 
-from kernels_cu import build
-from kernels_cu.torch_call import Operator
+from kernels_cu import build, torch_call
 from pyref.spec import Kernel, Scalar, Tensor
 
 NAMESPACE = "samebits"
@@ -59,18 +57,17 @@ def cache_views(layout: str, k_cache: torch.Tensor, v_cache: torch.Tensor) -> tu
     return k.unflatten(3, (-1, 16 // k.element_size())).transpose(2, 3), v.transpose(2, 3)
 
 
-def _register(library: torch.library.Library) -> Mapping[str, Operator]:
-    """Defines the operator of every kernel; returns the operators by name."""
-    operators = {}
+def _register(operators: torch.library.Library, prepare: torch.library.Library) -> None:
+    """Defines the operator of every kernel, and the one that makes the plans of its calls."""
     for stem in build.stems():
         kernel: Kernel = importlib.import_module(f"pyref.{stem}").SPEC
-        operators[stem] = Operator(kernel, [name for name in kernel.args if not is_optional(kernel, name)])
-        library.define(schema(kernel))
+        operators.define(schema(kernel))
+        torch.library.register_fake(f"{NAMESPACE}::{stem}", lambda *given, **named: None, lib=operators)
+        prepare.define(schema(kernel).replace("-> ()", "-> int[]"))
         for key in ("CPU", "CUDA"):
-            library.impl(stem, operators[stem], key)
-        torch.library.register_fake(f"{NAMESPACE}::{stem}", lambda *given, **named: None, lib=library)
-    return operators
+            prepare.impl(stem, torch_call.Operator(kernel, [name for name in kernel.args if not is_optional(kernel, name)]), key)
+        torch_call.register(stem)
 
 
-_LIBRARY = torch.library.Library(NAMESPACE, "DEF")
-OPERATORS = _register(_LIBRARY)
+_LIBRARIES = [torch.library.Library(name, "DEF") for name in (NAMESPACE, f"{NAMESPACE}_prepare")]
+_register(*_LIBRARIES)

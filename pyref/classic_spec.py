@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyref import cache_types, checks, classic_tokens, contract
+from pyref import cache_types, checks, classic_tokens, contract, paged_checks
 from pyref.cache_types import FLOATS, FP8
 from pyref.classic import PARTITION, WARPS, Mapping
 from pyref.spec import Array, Call, Scalar, Tensor
@@ -85,18 +85,7 @@ def _check_heads(call: Call) -> None:
         raise call.error(ValueError, "q", f"axis h: got {h}, expected at most {checks.GRID_X}: a grid has no more blocks along x")
 
 
-def _check_max_seq_len(call: Call) -> None:
-    longest, pages, page = call["max_seq_len"], call.axes["max_pages"], call.axes["page"]
-    if not 0 <= longest <= pages * page:
-        text = f"got {longest}, expected 0 to {pages * page}: max_pages {pages} (from block_tables) times page {page} (from k_cache)"
-        raise call.error(ValueError, "max_seq_len", text)
-
-
-def _check_numbers(call: Call) -> None:
-    if call["window"] < 0:
-        raise call.error(ValueError, "window", f"got {call['window']}, expected 0 (none) or more")
-    if not 0 <= call["cap"] < np.inf:
-        raise call.error(ValueError, "cap", f"got {call['cap']}, expected 0 (none) or a positive finite number")
+def _check_pattern(call: Call) -> None:
     for name in ("tp_rank", "blocksparse_local_blocks", "blocksparse_vert_stride"):
         if not 0 <= call[name] <= INT32:
             raise call.error(ValueError, name, f"got {call[name]}, expected 0 to {INT32}")
@@ -124,8 +113,9 @@ CHECKS = (
     _check_head_size,
     _check_page_size,
     _check_heads,
-    _check_max_seq_len,
-    _check_numbers,
+    paged_checks.max_seq_len,
+    paged_checks.window_and_cap,
+    _check_pattern,
     _check_memory,
 )
 
@@ -159,22 +149,11 @@ def check_workspace(call: Call) -> None:
 # -- checks that read arrays (checked=True) --
 
 
-def _check_lengths(call: Call) -> None:
-    lengths, longest = call["seq_lens"], call["max_seq_len"]
-    wrong = np.flatnonzero((lengths < 0) | (lengths > longest))
-    if wrong.size:
-        raise call.error(ValueError, "seq_lens", f"[{wrong[0]}]: got {lengths[wrong[0]]}, expected 0 to {longest} (max_seq_len)")
+def _check_page_ids(call: Call) -> None:
+    paged_checks.page_ids(call, classic_tokens.pages(call))
 
 
-def _check_block_ids(call: Call) -> None:
-    tables, pages = call["block_tables"], call.axes["pages"]
-    wrong = np.argwhere(classic_tokens.pages(call) & ((tables < 0) | (tables >= pages)))
-    if wrong.size:
-        n, i = wrong[0]
-        raise call.error(ValueError, "block_tables", f"[{n}, {i}]: got {tables[n, i]}, expected 0 to {pages - 1} (pages from k_cache)")
-
-
-VALUES = (_check_lengths, _check_block_ids)
+VALUES = (paged_checks.lengths, _check_page_ids)
 
 
 # -- what callers use --

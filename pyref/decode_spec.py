@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyref import cache_types, checks
+from pyref import cache_types, checks, paged_checks
 from pyref.spec import Array, Call
 
 TILE = 128  # tokens, C13
@@ -132,20 +132,12 @@ def _check_strides(call: Call) -> None:
 
 
 def _check_numbers(call: Call) -> None:
-    longest, pages, page = call["max_seq_len"], call.axes["max_pages"], call.axes["page"]
-    if not 0 <= longest <= pages * page:
-        text = f"got {longest}, expected 0 to {pages * page}: max_pages {pages} (from block_tables) times page {page} (from k_cache)"
-        raise call.error(ValueError, "max_seq_len", text)
-    if longest > MAX_SEQ_LEN:
-        raise call.error(ValueError, "max_seq_len", f"got {longest}, expected at most {MAX_SEQ_LEN}")
+    if call["max_seq_len"] > MAX_SEQ_LEN:
+        raise call.error(ValueError, "max_seq_len", f"got {call['max_seq_len']}, expected at most {MAX_SEQ_LEN}")
     if not 0 <= call["split"] <= checks.GRID_X:
         raise call.error(ValueError, "split", f"got {call['split']}, expected 0 (a tile a block) to {checks.GRID_X} (spans a block)")
     if not 0 <= call["warps"] <= 2:
         raise call.error(ValueError, "warps", f"got {call['warps']}, expected 1 or 2 warps a tile, or 0 (as the device has room)")
-    if call["window"] < 0:
-        raise call.error(ValueError, "window", f"got {call['window']}, expected 0 (none) or more")
-    if not 0 <= call["cap"] < np.inf:
-        raise call.error(ValueError, "cap", f"got {call['cap']}, expected 0 (none) or a positive finite number")
 
 
 def _check_grid(call: Call) -> None:
@@ -176,7 +168,9 @@ CHECKS = (
     _check_page,
     _check_v_memory,
     _check_strides,
+    paged_checks.max_seq_len,
     _check_numbers,
+    paged_checks.window_and_cap,
     _check_grid,
     _check_workspace,
     _check_memory,
@@ -186,23 +180,11 @@ CHECKS = (
 # -- checks that read arrays (checked=True) --
 
 
-def _check_lengths(call: Call) -> None:
-    lengths, longest = call["seq_lens"], call["max_seq_len"]
-    wrong = np.flatnonzero((lengths < 0) | (lengths > longest))
-    if wrong.size:
-        raise call.error(ValueError, "seq_lens", f"[{wrong[0]}]: got {lengths[wrong[0]]}, expected 0 to {longest} (max_seq_len)")
-
-
-def _check_block_ids(call: Call) -> None:
-    tables, pages, page = call["block_tables"], call.axes["pages"], call.axes["page"]
-    lengths = call["seq_lens"].astype(np.int64)[:, None]
+def _check_page_ids(call: Call) -> None:
+    lengths, page = call["seq_lens"].astype(np.int64)[:, None], call.axes["page"]
     begins = np.maximum(lengths - call["window"], 0) if call["window"] else 0
     number = np.arange(call.axes["max_pages"])
-    used = (number * page < lengths) & ((number + 1) * page > begins)
-    wrong = np.argwhere(used & ((tables < 0) | (tables >= pages)))
-    if wrong.size:
-        n, i = wrong[0]
-        raise call.error(ValueError, "block_tables", f"[{n}, {i}]: got {tables[n, i]}, expected 0 to {pages - 1} (pages from k_cache)")
+    paged_checks.page_ids(call, (number * page < lengths) & ((number + 1) * page > begins))
 
 
-VALUES = (_check_lengths, _check_block_ids)
+VALUES = (paged_checks.lengths, _check_page_ids)

@@ -11,7 +11,7 @@ from tools import cases
 
 ROOT = cases.ROOT
 PYTHON = [path for folder in ("pyref", "emu", "kernels_cu", "tools", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
-SUFFIXES = (".cu", ".cuh", ".h", ".cpp")
+SUFFIXES = (".cu", ".cuh", ".h", ".cpp", ".cc")
 CPLUSPLUS = [path for folder in ("kernels_cu", "emu") for path in sorted((ROOT / folder).rglob("*")) if path.suffix in SUFFIXES]
 TEXTS = PYTHON + CPLUSPLUS
 

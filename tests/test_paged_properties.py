@@ -117,14 +117,14 @@ def test_partitions_without_tokens_are_not_written() -> None:
 
 # -- the bound --
 
-UNJUDGED = ("many-sequences", "alibi-steep", "scale-1", "pattern-without-local-blocks", "f16-e4m3-nan-scale")
+UNJUDGED = ("many-sequences", "alibi-steep", "scale-1", "pattern-without-local-blocks", "f16-e4m3-nan-scale", "f32-e4m3-subnormal-products")
 JUDGED = [c for c in CASES if "values" not in c.shape and c.shape.get("patterns") != "all" and c.id not in UNJUDGED]
 
 
 @harness.each(JUDGED)
 def test_the_error_keeps_its_bound(case: Case) -> None:
-    """``alibi-steep`` and ``scale-1`` have logits so large that their own rounding counts for more: the bound is not made for them. Others
-    have no finite result."""
+    """``alibi-steep`` and ``scale-1`` have logits so large that their own rounding counts for more, and subnormal products lose bits: the
+    bound is not made for them. Others have no finite result."""
     before = cases.views(cases.inputs(V1, case))
     got = results(V1, cases.inputs(V1, case))
     for n in np.flatnonzero(before["seq_lens"]):
@@ -297,3 +297,12 @@ def test_no_index_is_cut_to_32_bits(stem: str, leg: str) -> None:
     runner.run(cases.kernel(stem).bind(arguments, checked=True), {})
     assert_same({name: arguments[name] for name in expected}, expected)
 
+
+@stems
+def test_products_of_fp8_with_a_scale_at_its_limits(stem: str) -> None:
+    """Of finite numbers that the cache holds; kernels that flush subnormal numbers, or scale the sums instead, give others."""
+    out = results(stem, cases.inputs(stem, BY_ID["bf16-e5m2-infinite-products"]))["out"].reshape(-1, 16)  # patterns 0x70 to 0x7F in turn
+    assert np.isposinf(out[:, :12]).all()
+    out = results(stem, cases.inputs(stem, BY_ID["f32-e4m3-subnormal-products"]))["out"]
+    assert (np.abs(out) < 2.0**-126).all()
+    assert np.unique(np.abs(out)).size > 10

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pyref import decode_spec
+from pyref import decode_spec, paged_decode
 from pyref.spec import Tensor
 from tests.torch_help import PAGE, D, G, H, Operators, call_of, layer, operator, some, step, tensors, torch
 from tools import cases, legs, verify
 from tools.arena import Region
 
 from kernels_cu import torch_call, torch_ops  # isort: skip  (after torch, which may be absent)
+from kernels_cu.torch_arrays import describe  # isort: skip
 
 STEMS = cases.stems()
 WITH_WORKSPACE = [stem for stem in STEMS if cases.kernel(stem).workspaces]
@@ -100,20 +101,18 @@ def test_views_of_other_layouts_are_those_of_the_definition(layout: str) -> None
 # --- what is refused, and when ---------------------------------------------------------------------------------------------------------
 
 
-def decode(**changed: Any) -> Callable[[], torch.Tensor]:
-    """A call of paged_decode over ``step``; what it returns is called to run it and gives ``out``, which begins as sevens."""
-    made = step()
-    q = made["qkv"][:, :H]
-    k, v = torch_ops.cache_views("NHD", made["k_cache"], made["v_cache"])
-    given = {"out": torch.full((3, H, D), 7.0).half(), "q": q, "k_cache": k, "v_cache": v, "block_tables": made["tables"],
-             "seq_lens": made["lens"], "scale": D**-0.5, **changed}  # fmt: skip
+class Decode:
+    """A call of paged_decode over ``step``; ``out`` begins as sevens."""
 
-    def run() -> torch.Tensor:
-        torch.ops.samebits.paged_decode(**given)
-        return given["out"]
+    def __init__(self, **changed: Any) -> None:
+        made = step()
+        k, v = torch_ops.cache_views("NHD", made["k_cache"], made["v_cache"])
+        self.given = {"out": torch.full((3, H, D), 7.0).half(), "q": made["qkv"][:, :H], "k_cache": k, "v_cache": v,
+                      "block_tables": made["tables"], "seq_lens": made["lens"], "scale": D**-0.5, **changed}  # fmt: skip
+        self.out: torch.Tensor = self.given["out"]
 
-    run.out = given["out"]  # type: ignore[attr-defined]
-    return run
+    def __call__(self, checked: bool | None = None) -> None:
+        torch.ops.samebits.paged_decode(**self.given, checked=checked)
 
 
 BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
@@ -130,24 +129,64 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("changed", "kind", "text"), [bad[1:] for bad in BAD], ids=[bad[0] for bad in BAD])
 def test_wrong_arguments_are_refused_before_anything_is_written(changed: dict[str, Any], kind: type[Exception], text: str) -> None:
-    decode()()  # a call like it went well before
-    run = decode(**changed)
+    Decode()()  # a call like it went well before
+    run = Decode(**changed)
     with pytest.raises(kind) as caught:
         run()
     assert text in str(caught.value)
-    assert (run.out == 7).all()  # type: ignore[attr-defined]
+    assert (run.out == 7).all()
+
+
+def changed_calls() -> dict[str, dict[str, Any]]:
+    """What makes a call of another signature: one thing each."""
+    made, first = step(), Decode().given
+    wide = torch.zeros(6, 2, PAGE + 3, G, D).half()
+    wide[:, :, :PAGE] = torch.stack([made["k_cache"], made["v_cache"]], 1)
+    far = dict(zip(("k_cache", "v_cache"), torch_ops.cache_views("NHD", wide[:, 0, :PAGE], wide[:, 1, :PAGE]), strict=True))
+    single = dict(zip(("k_cache", "v_cache"), torch_ops.cache_views("NHD", *(made[name].float() for name in far)), strict=True))
+    q = torch.cat([first["q"], first["q"]], 1)[:, :H]
+    tables = torch.tensor([[1] * 40, [2] * 40, [5] * 40], dtype=torch.int32)
+    return {
+        "strides of caches": far, "stride of q": {"q": q}, "sinks": {"sinks": torch.ones(H)}, "slopes": {"alibi_slopes": torch.ones(H)},
+        "rows": {name: first[name][1:] for name in ("out", "q", "block_tables", "seq_lens")},
+        "dtype": {"out": torch.zeros(3, H, D), "q": q.float(), **single},
+        "longer tables": {"block_tables": tables, "seq_lens": torch.tensor([600, 2, 513], dtype=torch.int32)},
+        "bound": {"max_seq_len": 17}, "window": {"window": 2}, "cap": {"cap": 0.25}, "split": {"split": 0}, "scale": {"scale": 0.5},
+    }  # fmt: skip
+
+
+def test_a_changed_signature_is_a_call_of_its_own() -> None:
+    """After any call, one that differs in a stride, a dtype, a bound, a number or in what is left out has the definition's bytes."""
+    changes: list[tuple[str, dict[str, Any]]] = [("nothing", {}), *changed_calls().items()]
+    for name, changed in [*changes, *reversed(changes)]:
+        run = Decode(**changed)
+        run(checked=False)
+        given = {name: describe(value) if isinstance(value, torch.Tensor) else value for name, value in run.given.items()}
+        expected = paged_decode.run(**{**given, "out": np.empty_like(given["out"])})
+        assert describe(run.out).tobytes() == expected.tobytes(), name
+
+
+def test_a_bound_that_grew_too_small_is_refused_after_one_that_was_not() -> None:
+    lens, tables = torch.tensor([5, 2, 17], dtype=torch.int32), torch.tensor([[1, 0], [2, 0], [5, 0]], dtype=torch.int32)
+    for bound, allowed in ((17, True), (16, False), (32, True), (17, True), (16, False)):
+        run = Decode(seq_lens=lens, block_tables=tables, max_seq_len=bound)
+        if allowed:
+            run()
+        else:
+            with pytest.raises(ValueError, match=r"seq_lens: \[2\]: got 17, expected 0 to 16"):
+                run()
 
 
 def test_memory_is_compared_in_every_call() -> None:
     """The same signature, with an output of its own and with outputs that overlap the query from both sides."""
     memory = torch.zeros(9, H, D).half()
     for begin, allowed in ((6, True), (3, False), (2, False), (5, False), (0, True), (1, False), (6, True)):
-        run = decode(q=memory[3:6], out=memory[begin : begin + 3], checked=False)
+        run = Decode(q=memory[3:6], out=memory[begin : begin + 3])
         if allowed:
-            run()
+            run(checked=False)
         else:
             with pytest.raises(ValueError, match="paged_decode: out: got memory that overlaps q, expected memory of its own"):
-                run()
+                run(checked=False)
 
 
 def test_alignment_is_looked_at_in_every_call() -> None:
@@ -156,10 +195,10 @@ def test_alignment_is_looked_at_in_every_call() -> None:
     for offset, allowed in ((0, True), (4, False), (0, True)):
         cache = pages[offset:].as_strided((6, G, D // 8, PAGE, 8), (G * D * PAGE, D * PAGE, 8 * PAGE, 8, 1), offset)
         if allowed:
-            decode(k_cache=cache, checked=False)()
+            Decode(k_cache=cache)(checked=False)
         else:
             with pytest.raises(ValueError, match="k_cache: got an address 8 bytes past a multiple of 16"):
-                decode(k_cache=cache, checked=False)()
+                Decode(k_cache=cache)(checked=False)
 
 
 def test_caches_that_interleave_are_no_overlap_but_shifted_ones_are() -> None:
@@ -193,49 +232,29 @@ def test_values_are_checked_where_it_is_asked_for() -> None:
 def test_the_error_of_a_launch_is_raised() -> None:
     far = torch.full((3, 2), 2**30, dtype=torch.int32)
     with pytest.raises(RuntimeError, match=r"paged_decode: kernel decode .*not mapped"):
-        decode(block_tables=far, checked=False)()
+        Decode(block_tables=far)(checked=False)
 
 
 def test_arguments_must_lie_where_the_kernel_can_reach_them() -> None:
     """A device mix, with "meta" for the device: out and q on it, or not."""
     here, there = torch.zeros(3), torch.zeros(3, device="meta")
-    decode_on = torch_ops.OPERATORS["paged_decode"]._device
+    decode_on = torch_call.Operator(cases.kernel("paged_decode"), [])._device
     assert decode_on({"out": here, "q": here}).type == "cpu"
     with pytest.raises(ValueError, match=r"paged_decode: q: got a tensor on cpu, expected one on meta \(from out\)"):
         decode_on({"out": there, "q": here})
-    swap_on = torch_ops.OPERATORS["swap_blocks"]._device
+    swap_on = torch_call.Operator(cases.kernel("swap_blocks"), [])._device
     assert [swap_on({"src": a, "dst": b, "pairs": here}).type for a, b in ((here, there), (there, here))] == ["meta"] * 2
     with pytest.raises(ValueError, match="swap_blocks: pairs: got a tensor on meta, expected one on cpu"):
         swap_on({"src": there, "dst": here, "pairs": there})
 
 
-@pytest.mark.parametrize("current", [0, 1])
-def test_a_kernel_starts_on_the_current_stream_of_its_device(monkeypatch: pytest.MonkeyPatch, current: int) -> None:
-    """BUGS: stream ignored, device ignored. With stand-ins for what torch says of its devices; streams have numbers 100 and 101."""
-    seen = []
-
-    class Guard:
-        def __init__(self, index: int) -> None:
-            self.index = index
-
-        def __enter__(self) -> None:
-            seen.append(f"device {self.index}")
-
-        def __exit__(self, *_: object) -> None:
-            seen.append("back")
-
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 100 + index, raising=False)
-    monkeypatch.setattr(torch.cuda, "device", Guard)
-    params = torch_call.array.array("Q", [0, 5])
-    on_device_1 = types.SimpleNamespace(type="cuda", index=1)
-
-    def entry(address: int, stream: int) -> int:
-        words = (torch_call.ctypes.c_uint64 * 2).from_address(address)
-        seen.append(f"stream {stream}, words {list(words)}")
-        return 0
-
-    torch_call._Prepared("k", None, entry, on_device_1, params, [0], [], 0, []).run([7])  # type: ignore[arg-type]
-    launched = "stream 101, words [7, 5]"
-    assert seen == ([launched] if current == 1 else ["device 1", launched, "back"])
-    assert params[0] == 0, "the struct that calls share was changed"
+def test_a_kernel_starts_on_the_current_stream_of_its_device(tmp_path: Path) -> None:
+    """BUGS: stream ignored, device ignored. A program with stand-ins for torch's devices: the current stream of device i is 100 + i."""
+    program = torch_call.build_cpp(Path(__file__).with_name("torch_plan.cc"), "torch_plan", program=True)
+    done = subprocess.run([program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "current device 0: on 0, stream 100, words 7 5; then 0",
+        "current device 1: on 0, stream 100, words 7 5; then 1",
+        "current device 1, on the CPU: on 1, stream 0, words 7 5; then 1",
+        "an error: k: CUDA error 9; then 1",
+    ]

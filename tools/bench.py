@@ -8,6 +8,8 @@ share, peers}]}, ``share`` being the part of the measured read rate (attention),
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
+import contextlib
 import datetime
 import json
 import platform
@@ -37,10 +39,12 @@ def attention_rows(stems: Sequence[str], read_gbs: float) -> Iterator[dict[str, 
     """Rows of decode attention over all cells on the GPU in use; peers stand in those of paged_decode."""
     import torch
 
+    if stems:
+        prepare(stems)
     for cell in bench_inputs.CELLS if stems else ():
         inputs = bench_inputs.sets(cell)
         for stem in stems:
-            if stem == "paged_attention_v1" and cell.t > 32768:
+            if stem == "paged_attention_v1" and cell.longest > 32768:
                 continue  # its logits would not fit into shared memory
             spent = timing.graph_time(bench_inputs.checked_calls(stem, inputs))
             gbs = cell.bytes / spent.us * 1e-3
@@ -49,6 +53,28 @@ def attention_rows(stems: Sequence[str], read_gbs: float) -> Iterator[dict[str, 
             yield {**row, "gbs": round(gbs), "share": round(gbs / read_gbs, 3), "peers": others}
         del inputs
         torch.cuda.empty_cache()
+
+
+def prepare(stems: Sequence[str]) -> None:
+    """Builds what the cells run, all cores busy: kernels, and of the cells beside the table also peers, which are built at their
+    first use, for every dtype and head size anew."""
+
+    def kernels(cell: bench_inputs.Cell) -> None:
+        inputs = bench_inputs.Inputs(cell, 0)
+        for stem in stems:
+            bench_inputs.launch(stem, inputs.arguments(stem))
+
+    def others(cell: bench_inputs.Cell) -> None:
+        for make in peers.available().values():
+            with contextlib.suppress(RuntimeError, TypeError, ValueError):  # seen again when it is timed
+                make(bench_inputs.Inputs(cell, 0))()
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(kernels, cell) for cell in dict.fromkeys(cell.least for cell in bench_inputs.CELLS)]
+        if "paged_decode" in stems:  # no two of these cells share a build
+            jobs += [pool.submit(others, cell) for cell in dict.fromkeys(cell.least for cell in bench_inputs.OTHERS)]
+        for job in jobs:
+            job.result()
 
 
 def peer_times(inputs: Sequence[bench_inputs.Inputs]) -> dict[str, float | str]:

@@ -13,7 +13,8 @@ from rich.progress import Progress
 
 from kernels_cu import build
 from pyref import compare_key, paged_decode
-from tools import cases, legs, verify
+from pyref.spec import Call
+from tools import cases, device, legs, verify
 from tools.timing import Timing
 
 TOKENS = (64, 1024, 65_536, 1 << 24)  # int32: within a core's caches up to 256 KB each; the last reads 128 MB of memory
@@ -78,32 +79,42 @@ def leg_rows(stems: Sequence[str]) -> Iterator[dict[str, Any]]:
                    "gbs": None, "share": None, "peers": {}}  # fmt: skip
 
 
-def call_rows(device: str) -> Iterator[dict[str, Any]]:
+def call_rows(place: str) -> Iterator[dict[str, Any]]:
     """What one eager call of paged_decode costs the host, workspaces given and left out, beside the bare call of its C function.
 
     The sequences are empty, so that a GPU is done before the next call; on a CPU there is none at all, and nothing is computed.
     """
     import torch
 
-    from kernels_cu import torch_ops
+    from kernels_cu import torch_ops  # noqa: F401
     from kernels_cu.torch_arrays import describe, torch_dtype
 
-    n, h, g, d, page = (4 if device == "cuda" else 0), 32, 8, 128, 16
+    n, h, g, d, page = (4 if place == "cuda" else 0), 32, 8, 128, 16
     bf16, i32 = torch.bfloat16, torch.int32
     shapes = {"out": (n, h, d), "q": (n, h, d), "k_cache": (8, g, d // 8, page, 8), "v_cache": (8, g, d, page)}
-    tensors = {name: torch.zeros(shape, dtype=bf16, device=device) for name, shape in shapes.items()}
-    tensors |= {"block_tables": torch.zeros(n, 64, dtype=i32, device=device), "seq_lens": torch.zeros(n, dtype=i32, device=device)}
+    tensors = {name: torch.zeros(shape, dtype=bf16, device=place) for name, shape in shapes.items()}
+    tensors |= {"block_tables": torch.zeros(n, 64, dtype=i32, device=place), "seq_lens": torch.zeros(n, dtype=i32, device=place)}
     bound = paged_decode.SPEC.bind({**{name: describe(tensor) for name, tensor in tensors.items()}, "scale": d**-0.5})
     made = {name: bound.arrays[name] for name in paged_decode.SPEC.workspaces}
-    spaces = {name: torch.zeros(array.shape, dtype=torch_dtype(array), device=device) for name, array in made.items()}
+    spaces = {name: torch.zeros(array.shape, dtype=torch_dtype(array), device=place) for name, array in made.items()}
     given = (*tensors.values(), d**-0.5)
     operator, stem = torch.ops.samebits.paged_decode, "torch.ops.samebits.paged_decode"
-
-    prepared, addresses = torch_ops.OPERATORS["paged_decode"].prepare(given, spaces)
-    address, _ = (params := prepared.filled(addresses)).buffer_info()
-    stream = torch.cuda.current_stream().cuda_stream if device == "cuda" else None
-    bare = loop_time(lambda: prepared.entry(address, stream))
+    call = paged_decode.SPEC.bind({**{name: describe(tensor) for name, tensor in (tensors | spaces).items()}, "scale": d**-0.5})
+    bare = loop_time(_bare(call, place == "cuda"))
+    unchecked = {"checked": False} if place == "cpu" else {}  # elsewhere values are not looked at
     for name, named in (("workspaces given", spaces), ("workspaces left out", {})):
-        spent = loop_time(lambda named=named: operator(*given, **named, checked=False))
-        yield row(stem, f"a call on {device}, {name}", "bf16", spent, bare_call=bare)
-    del params
+        spent = loop_time(lambda named={**named, **unchecked}: operator(*given, **named))
+        yield row(stem, f"a call on {place}, {name}", "bf16", spent, bare_call=bare)
+
+
+def _bare(call: Call, cuda: bool) -> Callable[[], Any]:
+    """The bare call of the C function of a kernel, on the current stream where it is ``cuda``'s."""
+    if cuda:
+        import torch
+
+        library, stream = build.gpu_library(call.kernel, call.constants(), device.current().arch), torch.cuda.current_stream().cuda_stream
+    else:
+        library, stream = build.host_library(call.kernel, call.constants()), None
+    function, params = getattr(build.load(library), call.kernel.stem), call.params(lambda array: array.ctypes.data)
+    where = ctypes.byref(params), ctypes.c_void_p(stream)
+    return lambda: function(*where)

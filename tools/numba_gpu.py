@@ -26,7 +26,6 @@ from tools import device
 from tools.arena import Region
 from tools.ports import ROOT
 
-_PLAIN_SHARED = 48 * 1024  # bytes of shared memory that a kernel may use without opting in
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
@@ -78,7 +77,7 @@ class Machine:
     def launch(self, launch: launching.Launch, args: tuple[Any, ...]) -> None:
         """Launches the port's kernel."""
         kernel = launch.kernel
-        if launch.shared > _PLAIN_SHARED:
+        if launch.shared:  # with what the kernel declares it may be more than the 48 KiB that need no permission
             compiled = kernel.compile(tuple(map(kernel.typeof_pyval, args)))
             handle = ctypes.c_void_p(int(compiled._codelibrary.get_cufunc().handle))
             device._call("cuKernelSetAttribute", _MAX_DYNAMIC_SHARED, launch.shared, handle, 0)

@@ -10,22 +10,39 @@ if TYPE_CHECKING:
     from tools.bench_inputs import Call, Inputs
 
 
-
-def _nhd(inputs: Inputs) -> tuple[Any, Any]:
+def nhd(inputs: Inputs) -> tuple[Any, Any]:
     """The caches as [pages, slot, g, d], as peers want them."""
-    k = inputs.k.permute(0, 3, 1, 2, 4).reshape(inputs.k.shape[0], inputs.cell.page, inputs.cell.g, inputs.cell.d)
-    return k.contiguous(), inputs.v.permute(0, 3, 1, 2).contiguous()
+    import torch
+
+    def moved(cache: Any, *order: int) -> Any:
+        plain = cache.view(torch.uint8) if cache.element_size() == 1 else cache  # torch does not copy every layout of fp8
+        return plain.permute(*order).reshape(-1, inputs.cell.page, inputs.cell.g, inputs.cell.d).contiguous().view(cache.dtype)
+
+    return moved(inputs.k, 0, 3, 1, 2, 4), moved(inputs.v, 0, 3, 1, 2)
 
 
 def sdpa(inputs: Inputs) -> Call:
-    """torch's scaled_dot_product_attention over contiguous K and V."""
+    """torch's scaled_dot_product_attention over contiguous K and V. Raises ValueError for a cell that it cannot take."""
     import torch
 
     cell = inputs.cell
+    if not cell.t:
+        raise ValueError("sequences of unequal lengths are no contiguous K and V")
+    if cell.cache:
+        raise ValueError("it knows no fp8")
     q = inputs.q.reshape(cell.n, cell.h, 1, cell.d)
     k = torch.randn(cell.n, cell.g, cell.t, cell.d, dtype=q.dtype, device="cuda")
     v = torch.randn_like(k)
     return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=cell.h != cell.g)
+
+
+def pages(inputs: Inputs) -> tuple[Any, Any, Any]:
+    """The table as FlashInfer takes it: (where each sequence's pages begin, all their ids, tokens in the last page of each)."""
+    import torch
+
+    page, named = inputs.cell.page, inputs.tables >= 0
+    begins = torch.nn.functional.pad(named.sum(1).cumsum(0), (1, 0)).to(torch.int32)
+    return begins, inputs.tables[named], (inputs.lens - 1) % page + 1
 
 
 def _flashinfer(inputs: Inputs, tensor_cores: bool) -> Call:
@@ -33,15 +50,12 @@ def _flashinfer(inputs: Inputs, tensor_cores: bool) -> Call:
     import torch
 
     cell = inputs.cell
-    k, v = _nhd(inputs)
+    k, v = nhd(inputs)
     space = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(space, "NHD", use_tensor_cores=tensor_cores)
-    pages = cell.t // cell.page
-    indptr = torch.arange(0, cell.n * pages + 1, pages, dtype=torch.int32, device="cuda")
-    last = torch.full((cell.n,), cell.page, dtype=torch.int32, device="cuda")
     wrapper.plan(
-        indptr, inputs.tables.reshape(-1), last, cell.h, cell.g, cell.d, cell.page,
-        q_data_type=inputs.q.dtype, kv_data_type=inputs.q.dtype, sm_scale=cell.d**-0.5,
+        *pages(inputs), cell.h, cell.g, cell.d, cell.page,
+        q_data_type=inputs.q.dtype, kv_data_type=k.dtype, sm_scale=cell.d**-0.5,
     )  # fmt: skip
     out = torch.empty_like(inputs.q)
     return lambda: wrapper.run(inputs.q, (k, v), out=out)
@@ -63,13 +77,14 @@ def xqa(inputs: Inputs) -> Call:
     from flashinfer.xqa import xqa as run
 
     cell = inputs.cell
-    k, v = _nhd(inputs)
+    k, v = nhd(inputs)
     q = inputs.q.reshape(cell.n, 1, cell.h, cell.d)
     out = torch.empty_like(q)
-    space = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
+    space = torch.zeros(128 << 20, dtype=torch.uint8, device="cuda")
     semaphores = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda").view(torch.uint32)
     lens = inputs.lens.to(torch.uint32).reshape(cell.n, 1)
-    return lambda: run(q, k, v, inputs.tables, lens, out, space, semaphores, cell.g, cell.page)
+    tables = inputs.tables.clamp(min=0)
+    return lambda: run(q, k, v, tables, lens, out, space, semaphores, cell.g, cell.page)
 
 
 def available() -> dict[str, Callable[[Inputs], Call]]:
