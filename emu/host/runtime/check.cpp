@@ -11,6 +11,7 @@
 namespace samebits {
 
 Check* Check::on = nullptr;
+std::recursive_mutex Check::mutex;
 thread_local Worker* Check::active __attribute__((tls_model("initial-exec"))) = nullptr;
 
 namespace {
@@ -42,6 +43,7 @@ inline uint32_t Check::site_of(const void* pc) {
 }
 
 Region* Check::add(uintptr_t begin, size_t bytes, std::string name, bool initialised) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
   // What lay here before is gone: a caller registers the same buffer again.
   for (auto at = regions_.lower_bound(begin); at != regions_.end() && at->first < begin + bytes;) {
     forget((at++)->first);
@@ -56,6 +58,7 @@ Region* Check::add(uintptr_t begin, size_t bytes, std::string name, bool initial
 }
 
 void Check::forget(uintptr_t begin) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
   auto found = regions_.find(begin);
   if (found == regions_.end()) return;
   Region* region = found->second;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <tuple>
@@ -121,6 +122,7 @@ std::string quoted(const std::string&);  // as JSON
 class Check {
  public:
   static Check* on;       // nullptr: off
+  static std::recursive_mutex mutex;  // launches run one at a time, and what other threads of the host do waits for them
   static thread_local Worker* active __attribute__((tls_model("initial-exec")));  // whose device code this OS thread runs
   bool strict = false;    // an address in no region is an error
   bool leaks = false;
