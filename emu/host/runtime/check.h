@@ -173,6 +173,9 @@ class Check {
   std::map<uintptr_t, Region*>& regions() { return regions_; }
 
  private:
+  Region* recently_found(uintptr_t address) const;
+  uint32_t new_site(const void* pc);
+  void locate(Worker&, Thread*, uintptr_t, size_t bytes, unsigned kind, const void* pc);
   bool quick(const BlockCheck&, const Thread*, Region&, uintptr_t, size_t bytes, unsigned kind, const void* pc);
   bool knows(const BlockCheck&, const Thread*, const Region&, const Mark&) const;
   bool through(const std::vector<Ref>&, uint32_t own_seq, const Mark&) const;
