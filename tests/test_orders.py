@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +42,27 @@ def test_a_window_of_decisions_is_left_where_nothing_simpler_fails() -> None:
     assert one(order=found.order.replace(window, f"{low}-{high - 1}")).exit == 0  # the last of them is needed
     assert found.last.startswith("both_ways, block (0, 0, 0): thread (")
     assert found.last in str(found)
+
+
+def test_what_is_printed_is_compared(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A program that never fails: its result differs in one order, its prints come in any and its time differs always."""
+    found = tmp_path / "reports.json"
+    assert main(["run", str(SOURCE), "--orders", "30", "--json", str(found), "w", "print"]) == 1
+    said = capfd.readouterr().err
+    assert said.split("smallest: --order ")[1].split()[0] in {"first:warp:3", "last:warp:1"}
+    assert "order: the output lacks '5'" in said
+    assert [report["kind"] for report in json.loads(found.read_text())] == ["order"]
+    assert main(["run", str(SOURCE), "--orders", "5", "nothing", "print"]) == 0
+
+
+def test_lines_that_differ_for_another_reason_are_not_compared() -> None:
+    usual = [b"5\ntook 1 s\n", b"5\ntook 2 s\n"]
+    assert orders.differing(usual, [b"took 3 s\n5\n"]) == ""
+    assert orders.differing(usual, [b"6\ntook 3 s\n"]) == "the output lacks '5'"
+    assert orders.differing([b"1\n2\n"] * 2, [b"2\n1\n"]) == ""
+    assert orders.differing([b"1\n2\n"] * 2, [b"2\n1\n1\n"]) == "the output has '1'"
+    assert orders.differing([b"0 s\n"] * 2, [b"1 s\n"]) != ""
+    assert orders.differing([b"0 s\n"] * 2, [b"1 s\n", b"0 s\n"]) == ""  # a coarse clock: not so in the second run
 
 
 @dataclass(frozen=True)

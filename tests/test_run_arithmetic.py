@@ -166,6 +166,22 @@ def test_inline_ptx() -> None:
         assert out[i].tolist() == expected.tolist(), i
 
 
+def test_carries_and_branches_of_ptx() -> None:
+    """Halves of 64 bits whose sums, differences and products carry everywhere, and nowhere."""
+    rng = np.random.default_rng(8)
+    edges = np.array([0, 1, (1 << 32) - 1, 1 << 32, (1 << 63), (1 << 64) - 1], np.uint64)
+    x, y = (np.concatenate([edges[order], rng.integers(0, 1 << 64, 26, dtype=np.uint64)]) for order in (slice(None), slice(None, None, -1)))
+    library, out = load("ptx"), np.zeros((9, 32), np.uint64)
+    assert library.run_carries(at(x), at(y), at(out)) == 0, text(library)
+    for i, (a, b) in enumerate(zip(x.tolist(), y.tolist(), strict=True)):
+        pairs = zip(a.to_bytes(8, "little")[:4], b.to_bytes(8, "little")[:4], strict=True)
+        signed = [(p ^ 128) - 128 for pair in pairs for p in pair]
+        dot = a // 2**32 + sum(signed[k] * signed[k + 1] for k in range(0, 8, 2))
+        want = [(a + b) % 2**64, (a + b) // 2**64, (a - b) % 2**64, a * b % 2**64, a * b // 2**64, a.bit_count()]
+        want += [(a << 8 >> 32) % 2**32, a >> 32, dot % 2**32]
+        assert out[:, i].tolist() == want, (a, b)
+
+
 def test_assembly_beside_names_of_the_program() -> None:
     library, out = load("ptx"), np.zeros(1, np.uint32)
     assert library.run_own_names(at(out)) == 0, text(library)

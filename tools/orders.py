@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,6 +58,20 @@ def parse(text: str) -> list[str]:
         return [text]
     known = "forward, reverse, first:warp:N (or lane, block; or last), shuffle:SEED[:blocks+warps+lanes[:FROM-TO]] or a number of seeds"
     raise ValueError(f"--order is {text!r}, not {known}")
+
+
+def differing(usual: Sequence[bytes], tried: Sequence[bytes]) -> str:
+    """What the outputs of an order that was tried lack or add, line by line, against the usual order's; "" if nothing.
+
+    Device code may print in any order: where a line stands does not count. Lines in which the usual outputs differ from each other, such
+    as times, are left out.
+    """
+    first, *others = (Counter(output.splitlines()) for output in usual)
+    found = [Counter(output.splitlines()) for output in tried]
+    missing = functools.reduce(Counter.__and__, others, first) - functools.reduce(Counter.__or__, found)
+    more = functools.reduce(Counter.__and__, found) - first if all(other == first for other in others) else Counter[bytes]()
+    parts = [f"{what} {next(iter(lines)).decode(errors='replace')!r}" for what, lines in (("lacks", missing), ("has", more)) if lines]
+    return "the output " + " and ".join(parts) if parts else ""
 
 
 def shrink(failing: str, run: Callable[[str], Result], seconds: float = 60) -> Smallest:

@@ -144,17 +144,35 @@ def print_trace(lines: list[dict[str, object]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip(), file=sys.stderr)
 
 
-def _try(tried: Sequence[str], one: Callable[..., Outcome]) -> Outcome:
+class _Compared:
+    """Runs of a program in orders, one of which fails too if its output differs from that in forward order, again and again."""
+
+    def __init__(self, one: Callable[..., Outcome]) -> None:
+        self.one = one
+        self.usual = [outcome.output for outcome in (one(order="forward"), one(order="forward")) if not outcome.exit]
+
+    def __call__(self, order: str) -> Outcome:
+        outcome = self.one(order=order)
+        if outcome.exit or len(self.usual) < 2 or not orders.differing(self.usual, [outcome.output]):
+            return outcome
+        difference = orders.differing(self.usual, [outcome.output, self.one(order=order).output])
+        if not difference:
+            return outcome
+        report = {"kind": "order", "kernel": "", "block": None, "thread": None, "file": "", "line": 0, "other": None}
+        return replace(outcome, reports=[report | {"message": f"{difference}, unlike in forward order"}])
+
+
+def _try(tried: Sequence[str], one: Callable[[str], Outcome]) -> Outcome:
     """Runs orders until one fails, which is then made small. Prints the last one's output."""
     for order in tried:
-        outcome = one(order=order)
+        outcome = one(order)
         if outcome.exit:
             break
     sys.stdout.flush()
     sys.stdout.buffer.write(outcome.output)
     sys.stdout.flush()
     if outcome.exit:
-        print(f"{order} fails; {orders.shrink(order, lambda text: one(order=text))}", file=sys.stderr)
+        print(f"{order} fails; {orders.shrink(order, one)}", file=sys.stderr)
     else:
         print(f"{len(tried)} orders: all end well", file=sys.stderr)
     return outcome
@@ -185,7 +203,7 @@ def run(args: argparse.Namespace) -> int:
     options["memory"] = int(args.memory * 2**20) if args.memory else most
     options["output"] = int(args.output * 2**20) if args.output else None
     one = functools.partial(execute, binary, arguments, **options)
-    outcome = one(order=tried[0]) if len(tried) == 1 else _try(tried, functools.partial(one, capture=True))
+    outcome = one(order=tried[0]) if len(tried) == 1 else _try(tried, _Compared(functools.partial(one, capture=True)))
     if args.trace and args.trace.exists():
         print_trace(json.loads(args.trace.read_text()))
         outcome = outcome if args.check else replace(outcome, reports=[])

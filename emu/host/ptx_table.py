@@ -26,6 +26,20 @@ def _elementwise(name: str) -> Callable[[Block, list[str], list[str]], None]:
     return make
 
 
+def _sum(name: str) -> Callable[[Block, list[str], list[str]], None]:
+    """add and sub, with addc and subc: carries are of the thread."""
+
+    def make(block: Block, mods: list[str], ops: list[str]) -> None:
+        if not name.endswith("c") and "cc" not in mods:
+            _elementwise(name)(block, mods, ops)
+            return
+        kind = mods[-1].replace("s", "u")
+        arguments = ", ".join(block.typed(op, kind) for op in ops[1:])
+        block.store(ops[0], f"{name[:3]}_carry({arguments}, {str(name.endswith('c')).lower()}, {str('cc' in mods).lower()})")
+
+    return make
+
+
 def _mul(block: Block, mods: list[str], ops: list[str]) -> None:
     kind = mods[-1]
     how = next((m for m in mods if m in ("lo", "hi", "wide")), "")
@@ -35,13 +49,32 @@ def _mul(block: Block, mods: list[str], ops: list[str]) -> None:
         block.store(ops[0], f"mul_{how}({block.typed(ops[1], kind)}, {block.typed(ops[2], kind)})")
 
 
-def _mad(block: Block, mods: list[str], ops: list[str]) -> None:
-    kind = mods[-1]
-    how = next((m for m in mods if m in ("lo", "hi", "wide")), "")
-    if not how:
-        _elementwise("fma")(block, mods, ops)
-    else:
-        block.store(ops[0], f"mad_{how}({', '.join(block.typed(op, kind) for op in ops[1:3])}, {block.value(ops[3])})")
+def _mad(carry: bool) -> Callable[[Block, list[str], list[str]], None]:
+    def make(block: Block, mods: list[str], ops: list[str]) -> None:
+        kind = mods[-1]
+        how = next((m for m in mods if m in ("lo", "hi", "wide")), "")
+        if carry or "cc" in mods:
+            product = f"mul_{how}({', '.join(block.typed(op, kind) for op in ops[1:3])})"
+            kind = kind.replace("s", "u")
+            flags = f"{str(carry).lower()}, {str('cc' in mods).lower()}"
+            block.store(ops[0], f"add_carry(as<{cpp(kind)}>(bits({product})), {block.typed(ops[3], kind)}, {flags})")
+        elif not how:
+            _elementwise("fma")(block, mods, ops)
+        else:
+            block.store(ops[0], f"mad_{how}({', '.join(block.typed(op, kind) for op in ops[1:3])}, {block.value(ops[3])})")
+
+    return make
+
+
+def _dp4a(block: Block, mods: list[str], ops: list[str]) -> None:
+    if mods[0] != mods[1]:
+        raise Unknown("dp4a." + ".".join(mods))
+    block.store(ops[0], f"dp4a({', '.join(block.typed(op, 'u32') for op in ops[1:3])}, {block.typed(ops[3], mods[0])})")
+
+
+def _funnel(block: Block, mods: list[str], ops: list[str]) -> None:
+    flags = ", ".join(str(which in mods).lower() for which in ("l", "wrap"))
+    block.store(ops[0], f"funnel({flags}, {', '.join(block.typed(op, 'u32') for op in ops[1:])})")
 
 
 def _shift(name: str) -> Callable[[Block, list[str], list[str]], None]:
@@ -220,12 +253,16 @@ def _ldmatrix(block: Block, mods: list[str], ops: list[str]) -> None:
 
 
 TABLE: dict[str, Callable[[Block, list[str], list[str]], None]] = {
-    **{name: _elementwise(name) for name in ("add", "sub", "min", "max", "fma", "div", "rem", "sqrt", "rcp", "abs", "neg", "copysign")},
+    **{name: _elementwise(name) for name in ("min", "max", "fma", "div", "rem", "sqrt", "rcp", "abs", "neg", "copysign")},
     **{name: _elementwise(name) for name in ("ex2", "lg2", "rsqrt", "sin", "cos", "tanh")},
     "and": _elementwise("and_"), "or": _elementwise("or_"), "xor": _elementwise("xor_"), "not": _elementwise("not_"),
+    **{name: _sum(name) for name in ("add", "addc", "sub", "subc")},
     "mul": _mul,
     "mul24": _mul,
-    "mad": _mad,
+    "mad": _mad(False),
+    "madc": _mad(True),
+    "dp4a": _dp4a,
+    "shf": _funnel,
     "shl": _shift("shl"),
     "shr": _shift("shr"),
     "popc": _mixed("popc", "T"),

@@ -28,7 +28,9 @@ def family(name: str, before: str, after: str) -> str:
     return next((family for family, pattern in _FAMILIES.items() if pattern.fullmatch(name)), "")
 
 
-_LIBRARY = re.compile(r"(?:^|/)((?:cub|thrust|cuda|nv|cooperative_groups)/[^/].*|(?:cu(?:blas|dnn|fft|rand|solver|sparse|tensor)|nccl)\w*\.h)$")
+_LIBRARY = re.compile(
+    r"(?:^|/)((?:cub|thrust|cuda|nv|cooperative_groups)/[^/].*|(?:cu(?:blas|dnn|fft|rand|solver|sparse|tensor)|nccl)\w*\.h)$"
+)
 _MISSING = re.compile(r"^(\S+?):(\d+):\d+: fatal error: '?([^\s':]+)'?(?::| file not found)", re.MULTILINE)
 _INCLUDED = re.compile(r"^(?:In file included| {17,}) ?from (\S+?):(\d+)[:,]", re.MULTILINE)
 

@@ -67,6 +67,41 @@ extern "C" int run_own_names(unsigned* out) {
   own_names<<<1, 1>>>(out, 5, 12, 9);
   return cudaGetLastError();
 }
+// Carries from one asm to the next and within one, and a loop: sum, difference and product of 64 bits by halves, bits set by shifting.
+__global__ void carries(const unsigned long long* x, const unsigned long long* y, unsigned long long* out) {
+  unsigned long long a = x[threadIdx.x], b = y[threadIdx.x], low, high;
+  unsigned a0 = unsigned(a), a1 = unsigned(a >> 32), b0 = unsigned(b), b1 = unsigned(b >> 32), r0, r1, r2;
+  asm volatile("add.cc.u32 %0, %1, %2;" : "=r"(r0) : "r"(a0), "r"(b0));
+  asm volatile("addc.cc.u32 %0, %1, %2;" : "=r"(r1) : "r"(a1), "r"(b1));
+  asm volatile("addc.u32 %0, 0, 0;" : "=r"(r2));
+  out[threadIdx.x] = (unsigned long long)r1 << 32 | r0, out[32 + threadIdx.x] = r2;
+  asm("sub.cc.u32 %0, %2, %4; subc.u32 %1, %3, %5;" : "=r"(r0), "=r"(r1) : "r"(a0), "r"(a1), "r"(b0), "r"(b1));
+  out[64 + threadIdx.x] = (unsigned long long)r1 << 32 | r0;
+  asm("{\n\t.reg .u32 al, ah, bl, bh, r<4>;\n\t"
+      "mov.b64 {al, ah}, %2;  mov.b64 {bl, bh}, %3;\n\t"
+      "mul.lo.u32 r0, al, bl;  mul.hi.u32 r1, al, bl;\n\t"
+      "mad.lo.cc.u32 r1, al, bh, r1;  madc.hi.u32 r2, al, bh, 0;\n\t"
+      "mad.lo.cc.u32 r1, ah, bl, r1;  madc.hi.cc.u32 r2, ah, bl, r2;  addc.u32 r3, 0, 0;\n\t"
+      "mad.lo.cc.u32 r2, ah, bh, r2;  madc.hi.u32 r3, ah, bh, r3;\n\t"
+      "mov.b64 %0, {r0, r1};  mov.b64 %1, {r2, r3};\n\t}"
+      : "=l"(low), "=l"(high) : "l"(a), "l"(b));
+  out[96 + threadIdx.x] = low, out[128 + threadIdx.x] = high;
+  asm("{ .reg .pred done; .reg .b64 left, bit; mov.b64 left, %1; mov.b64 %0, 0;\n"
+      "next: setp.eq.u64 done, left, 0;\n"
+      "@done bra.uni end;\n"
+      "and.b64 bit, left, 1; add.u64 %0, %0, bit; shr.u64 left, left, 1;\n"
+      "bra next;\n"
+      "end: }"
+      : "=l"(low) : "l"(a));
+  asm("shf.l.wrap.b32 %0, %1, %2, 40;" : "=r"(r0) : "r"(a0), "r"(a1));
+  asm("shf.r.clamp.b32 %0, %1, %2, 40;" : "=r"(r1) : "r"(a0), "r"(a1));
+  asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(r2) : "r"(a0), "r"(b0), "r"(a1));
+  out[160 + threadIdx.x] = low, out[192 + threadIdx.x] = r0, out[224 + threadIdx.x] = r1, out[256 + threadIdx.x] = r2;
+}
+extern "C" int run_carries(const unsigned long long* x, const unsigned long long* y, unsigned long long* out) {
+  carries<<<1, 32>>>(x, y, out);
+  return cudaGetLastError();
+}
 extern "C" int run(const unsigned* x, const unsigned* y, const float* f, unsigned long long* out) {
   instructions<<<1, 32>>>(x, y, f, out);
   return cudaGetLastError();

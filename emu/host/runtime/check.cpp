@@ -11,6 +11,7 @@
 namespace samebits {
 
 Check* Check::on = nullptr;
+std::recursive_mutex Check::mutex;
 thread_local Worker* Check::active __attribute__((tls_model("initial-exec"))) = nullptr;
 
 namespace {
@@ -30,18 +31,28 @@ void release(Region* region) {
 
 const char* access_name(unsigned kind) { return kind & kAtomic ? "atomic access" : kind & kWrite ? "write" : "read"; }
 
-inline uint32_t Check::site_of(const void* pc) {
-  static const void* recent_pc[1024];
-  static uint32_t recent[1024];
-  size_t slot = (reinterpret_cast<uintptr_t>(pc) >> 1) % 1024;
-  if (recent_pc[slot] == pc) return recent[slot];
+namespace {
+struct RecentSite {
+  const void* pc;
+  uint32_t site;
+};
+RecentSite recent_sites[1024];
+}  // namespace
+
+inline __attribute__((always_inline)) uint32_t Check::site_of(const void* pc) {
+  const RecentSite& slot = recent_sites[(reinterpret_cast<uintptr_t>(pc) >> 1) % 1024];
+  return __builtin_expect(slot.pc == pc, 1) ? slot.site : new_site(pc);
+}
+
+uint32_t Check::new_site(const void* pc) {
   auto [found, fresh] = site_ids_.emplace(pc, uint32_t(pcs_.size()));
   if (fresh) pcs_.push_back(pc);
-  recent_pc[slot] = pc;
-  return recent[slot] = found->second;
+  recent_sites[(reinterpret_cast<uintptr_t>(pc) >> 1) % 1024] = {pc, found->second};
+  return found->second;
 }
 
 Region* Check::add(uintptr_t begin, size_t bytes, std::string name, bool initialised) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
   // What lay here before is gone: a caller registers the same buffer again.
   for (auto at = regions_.lower_bound(begin); at != regions_.end() && at->first < begin + bytes;) {
     forget((at++)->first);
@@ -56,6 +67,7 @@ Region* Check::add(uintptr_t begin, size_t bytes, std::string name, bool initial
 }
 
 void Check::forget(uintptr_t begin) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
   auto found = regions_.find(begin);
   if (found == regions_.end()) return;
   Region* region = found->second;
@@ -64,11 +76,16 @@ void Check::forget(uintptr_t begin) {
   for (Region*& last : last_) last = nullptr;
 }
 
-// The region that holds the address, else nullptr.
-Region* Check::find(uintptr_t address) {
+inline __attribute__((always_inline)) Region* Check::recently_found(uintptr_t address) const {
   for (Region* region : last_) {
     if (region != nullptr && address - region->begin < region->end - region->begin) return region;
   }
+  return nullptr;
+}
+
+// The region that holds the address, else nullptr.
+Region* Check::find(uintptr_t address) {
+  if (Region* region = recently_found(address)) return region;
   auto after = regions_.upper_bound(address);
   if (after == regions_.begin()) return nullptr;
   Region* region = std::prev(after)->second;
@@ -174,7 +191,7 @@ void Check::place(Worker& worker, const char* name, uintptr_t begin, size_t byte
 }
 
 // Whether all of those bytes are initialised and none is pending.
-inline bool written(const uint8_t* state, size_t bytes) {
+inline __attribute__((always_inline)) bool written(const uint8_t* state, size_t bytes) {
   constexpr uint64_t kAll = 0x0101010101010101u;
   if (bytes == 4) {
     uint32_t v;
@@ -193,7 +210,7 @@ inline bool written(const uint8_t* state, size_t bytes) {
 inline __attribute__((always_inline)) bool Check::quick(const BlockCheck& block, const Thread* thread, Region& region, uintptr_t address, size_t bytes,
                                                         unsigned kind, const void* pc) {
   size_t offset = address - region.begin;
-  if (((offset | bytes) & ((size_t(1) << region.shift) - 1)) != 0 || address + bytes > region.end || region.cells == nullptr || trace != nullptr ||
+  if (((offset | bytes) & ((size_t(1) << region.shift) - 1)) != 0 || address + bytes > region.end || region.freed || region.cells == nullptr || trace != nullptr ||
       (kind & ~unsigned(kWrite)) != 0 || (region.state != nullptr && !written(region.state + offset, bytes))) {
     return false;
   }
@@ -205,17 +222,17 @@ inline __attribute__((always_inline)) bool Check::quick(const BlockCheck& block,
                                                             (mark.thread / 32 == thread->linear / 32 && mark.clock <= mine.warp[mark.thread % 32])));
   };
   Mark now{block.seq, mine.clock, site_of(pc), uint16_t(thread->linear), 0};
-  for (size_t i = offset >> region.shift, end = (offset + bytes) >> region.shift; i < end; ++i) {
-    Cell& cell = region.cells[i];
-    if (!known(cell.write)) return false;
+  Cell *cell = region.cells + (offset >> region.shift), *end = region.cells + ((offset + bytes) >> region.shift);
+  do {
+    if (!known(cell->write)) return false;
     if (kind == kRead) {
-      (known(cell.read) ? cell.read : cell.other) = now;
+      (known(cell->read) ? cell->read : cell->other) = now;
     } else {
-      if (!known(cell.read) || !known(cell.other)) return false;
-      cell.write = now;
-      cell.read.seq = cell.other.seq = 0;
+      if (!known(cell->read) || !known(cell->other)) return false;
+      cell->write = now;
+      cell->read.seq = cell->other.seq = 0;
     }
-  }
+  } while (++cell != end);
   return true;
 }
 
@@ -225,12 +242,14 @@ void Check::access(Worker& worker, Thread* thread, uintptr_t address, size_t byt
   if (doubtful_.waiting) settle();
   recent = pc;
   uintptr_t offset = address - reinterpret_cast<uintptr_t>(worker.window());
-  if (offset < worker.window_bytes()) {
-    Region* likely = worker.check.at[offset >> 16];
-    if (likely != nullptr && offset >= likely->begin - reinterpret_cast<uintptr_t>(worker.window()) &&
-        quick(worker.check, thread, *likely, address, bytes, kind, pc)) {
-      return;
-    }
+  Region* likely = offset < worker.window_bytes() ? worker.check.at[offset >> 16] : recently_found(address);
+  if (likely == nullptr || address < likely->begin || !quick(worker.check, thread, *likely, address, bytes, kind, pc)) {
+    locate(worker, thread, address, bytes, kind, pc);
+  }
+}
+
+void Check::locate(Worker& worker, Thread* thread, uintptr_t address, size_t bytes, unsigned kind, const void* pc) {
+  if (address - reinterpret_cast<uintptr_t>(worker.window()) < worker.window_bytes()) {
     for (Region* region : worker.check.shared) {
       if (address - region->begin < region->end - region->begin) {
         if (address + bytes > region->end) outside(worker, thread, address, bytes, kind, site_of(pc));
@@ -251,7 +270,6 @@ void Check::access(Worker& worker, Thread* thread, uintptr_t address, size_t byt
   }
   Region* region = find(address);
   if (region != nullptr && !region->freed) {
-    if (quick(worker.check, thread, *region, address, bytes, kind, pc)) return;
     if (address + bytes > region->end) outside(worker, thread, address, bytes, kind, site_of(pc));
     return touch(worker, thread, *region, address, bytes, kind, site_of(pc));
   }

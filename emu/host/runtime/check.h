@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <tuple>
@@ -121,6 +122,7 @@ std::string quoted(const std::string&);  // as JSON
 class Check {
  public:
   static Check* on;       // nullptr: off
+  static std::recursive_mutex mutex;  // launches run one at a time, and what other threads of the host do waits for them
   static thread_local Worker* active __attribute__((tls_model("initial-exec")));  // whose device code this OS thread runs
   bool strict = false;    // an address in no region is an error
   bool leaks = false;
@@ -171,6 +173,9 @@ class Check {
   std::map<uintptr_t, Region*>& regions() { return regions_; }
 
  private:
+  Region* recently_found(uintptr_t address) const;
+  uint32_t new_site(const void* pc);
+  void locate(Worker&, Thread*, uintptr_t, size_t bytes, unsigned kind, const void* pc);
   bool quick(const BlockCheck&, const Thread*, Region&, uintptr_t, size_t bytes, unsigned kind, const void* pc);
   bool knows(const BlockCheck&, const Thread*, const Region&, const Mark&) const;
   bool through(const std::vector<Ref>&, uint32_t own_seq, const Mark&) const;

@@ -56,6 +56,7 @@ unsigned Worker::waiting_thread(bool at_barrier) const {
 
 // Copies and sets by the host: within their allocations?
 bool Check::host_range(uintptr_t address, size_t bytes, const char* what, const void* pc) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
   Region* region = find(address);
   if (region == nullptr || !region->bounded) return region != nullptr;
   if (region->freed) {
@@ -69,6 +70,7 @@ bool Check::host_range(uintptr_t address, size_t bytes, const char* what, const 
 }
 
 void Check::host_write(uintptr_t address, size_t bytes, const char* what, const void* pc) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
   if (!host_range(address, bytes, what, pc)) return;
   Region* region = find(address);
   bytes = std::min<size_t>(bytes, region->end - address);
@@ -76,6 +78,7 @@ void Check::host_write(uintptr_t address, size_t bytes, const char* what, const 
 }
 
 void Check::host_copy(uintptr_t to, uintptr_t from, size_t bytes, const void* pc) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
   bool device_source = host_range(from, bytes, "cudaMemcpy", pc);
   if (!host_range(to, bytes, "cudaMemcpy", pc)) return;
   Region *target = find(to), *source = device_source ? find(from) : nullptr;

@@ -116,7 +116,10 @@ cudaError_t cudaGetDevice(int* d) { return *d = 0, cudaSuccess; }
 cudaError_t cudaSetDevice(int d) {
   return d == 0 ? cudaSuccess : set_error(cudaErrorInvalidDevice, "device " + std::to_string(d) + " of 1");
 }
-cudaError_t cudaDeviceSynchronize() { return samebits::execution_error(); }
+cudaError_t cudaDeviceSynchronize() {
+  if (samebits::active_worker() != nullptr) samebits::trap("cudaDeviceSynchronize() in device code, which CUDA 12 has no longer");
+  return samebits::execution_error();
+}
 cudaError_t cudaDeviceReset() { return cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* v) { return *v = 13000, cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int* v) { return *v = 13000, cudaSuccess; }

@@ -27,6 +27,7 @@ struct Config {
 struct HostThread {  // what CUDA keeps per host thread
   cudaError_t last = cudaSuccess;
   std::string text;
+  unsigned depth = 0;           // of launches from device code
   std::vector<Config> configs;  // pushed by configure(), popped by the kernel that is called next
   std::vector<size_t> open;
   Kernel** query = nullptr;
@@ -136,7 +137,6 @@ cudaError_t set_error(cudaError_t code, std::string text) {
 }
 
 void configure(dim3 grid, dim3 block, size_t dynamic_bytes, cudaStream_t stream, const char* file, int line) {
-  if (active_worker() != nullptr) trap(("a launch from device code (" + site(file, line) + "), which is not modelled").c_str());
   HostThread& h = host();
   h.open.push_back(h.configs.size());
   h.configs.push_back({grid, block, dynamic_bytes, stream, file, line});
@@ -194,8 +194,17 @@ Kernel* kernel_of(const void* function) {
   return found;
 }
 
+// A launch from device code: the grid begins when the one that it came from has ended, which is the latest that CUDA allows.
+void Worker::launch_later(const char* file, int line, std::function<void()> launch) {
+  constexpr unsigned kDeepest = 24;
+  if (grid_->depth == kDeepest) {
+    fail(self(), cudaErrorLaunchFailure, {file, line, nullptr, 0}, "a launch from device code, nested more than " + std::to_string(kDeepest) + " deep");
+  }
+  std::lock_guard<std::mutex> lock(grid_->mutex);
+  grid_->children.push_back(std::move(launch));
+}
+
 void launch_closure(Kernel* kernel, void (*run)(void*), void* closure, size_t bytes) {
-  if (active_worker() != nullptr) trap("a __global__ function was called from device code");
   HostThread& h = host();
   if (h.configs.empty()) {
     set_error(cudaErrorInvalidConfiguration, std::string("kernel ") + kernel->name + " (" + site(kernel->file, kernel->line) +
@@ -209,6 +218,7 @@ void launch_closure(Kernel* kernel, void (*run)(void*), void* closure, size_t by
     host().configs.back().stream = nullptr;
     launch_closure(kernel, run, copy.data(), bytes);
   };
+  if (active_worker() != nullptr) return active_worker()->launch_later(c.file, c.line, again);
   if (c.stream != nullptr && capture(c.stream, again)) return;
   std::string text;
   cudaError_t code = check(*kernel, c, &text);
@@ -232,12 +242,21 @@ void launch_closure(Kernel* kernel, void (*run)(void*), void* closure, size_t by
     grid.cluster = cluster_of(*kernel, c);
     grid.cluster_blocks = grid.cluster.x * grid.cluster.y * grid.cluster.z;
     grid.cooperative = c.cooperative;
+    grid.depth = h.depth;
+    std::unique_lock<std::recursive_mutex> alone(Check::mutex, std::defer_lock);
+    if (Check::on != nullptr || grid.order != Order::forward) alone.lock();
     catch_faults();
     if (Check::on != nullptr) Check::on->begin_launch(grid);
     run_grid(grid);
     if (Check::on != nullptr) Check::on->end_launch();
     release_faults();
-    if (grid.code == 0) return;
+    if (alone.owns_lock()) alone.unlock();
+    if (grid.code == 0) {
+      ++h.depth;
+      for (auto& child : grid.children) child();
+      --h.depth;
+      return;
+    }
     code = cudaError_t(grid.code);
     text = std::move(grid.text);
   }

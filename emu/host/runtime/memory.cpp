@@ -77,6 +77,7 @@ cudaError_t release(void* p, const char* what) {
     allocations().erase(found);
   }
   if (Check::on != nullptr) {
+    std::lock_guard<std::recursive_mutex> lock(Check::mutex);
     samebits::Region* region = Check::on->find(reinterpret_cast<uintptr_t>(p));
     if (region != nullptr && region->begin == reinterpret_cast<uintptr_t>(p)) {
       region->freed = true;

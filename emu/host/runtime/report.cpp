@@ -99,6 +99,7 @@ std::vector<std::pair<std::string, int>> resolve(const std::vector<const void*>&
 }
 
 void Check::report(std::string kind, std::string message, const Thread* thread, uint32_t site, const Mark* other, const char* file, int line) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
   doubtful_.key.clear();
   uint32_t other_site = other != nullptr ? other->site : 0;
   std::string key = kind + "|" + std::to_string(site) + "|" + std::to_string(other_site) + "|" + (file != nullptr ? file : "") + "|" +

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -112,6 +113,8 @@ struct Grid {
   unsigned cluster_blocks;  // their product
   bool cooperative;
   uint64_t gang_blocks() const { return cooperative ? blocks : cluster_blocks; }  // that run together
+  unsigned depth = 0;                           // of the launch that it came from, and one more
+  std::vector<std::function<void()>> children;  // launches by its threads
   std::atomic<uint64_t> next{0};  // gang
   std::atomic<bool> stop{false};
   std::mutex mutex;  // for the failure below
@@ -189,6 +192,7 @@ class Worker : public BlockView {
   [[noreturn]] void fail(const Thread*, int code, const std::string& what);
   [[noreturn]] void fail(const Thread*, int code, const Here&, const std::string& what);
   std::string where(const Thread*) const;
+  void launch_later(const char* file, int line, std::function<void()> launch);
 
   AsyncQueue& async(unsigned linear);
   void land(Thread*, const std::vector<AsyncCopy>&);

@@ -172,6 +172,26 @@ template <class T>
 inline typename Wide<T>::type mad_wide(T a, T b, unsigned long long c) {
   return typename Wide<T>::type((unsigned long long)mul_wide(a, b) + c);
 }
+// With the carry that an instruction before it left, or that it leaves: of the thread, since programs write each as an asm of its own.
+template <class T>
+inline T add_carry(T a, T b, bool use, bool leave) {
+  unsigned __int128 sum = (unsigned __int128)a + b + (use && ::samebits::self()->carry);
+  if (leave) ::samebits::self()->carry = sum >> (8 * sizeof(T)) != 0;
+  return T(sum);
+}
+template <class T>
+inline T sub_carry(T a, T b, bool use, bool leave) {
+  unsigned __int128 less = (unsigned __int128)b + (use && ::samebits::self()->carry);
+  if (leave) ::samebits::self()->carry = a < less;
+  return T(a - less);
+}
+template <class T>
+inline uint32_t dp4a(uint32_t a, uint32_t b, T c) { return uint32_t(__dp4a(T(a), T(b), c)); }
+inline uint32_t funnel(bool left, bool wrap, uint32_t a, uint32_t b, uint32_t n) {
+  n = wrap ? n & 31 : n < 32 ? n : 32;
+  uint64_t both = uint64_t(b) << 32 | a;
+  return left ? uint32_t(both << n >> 32) : uint32_t(both >> n);
+}
 template <class T>
 inline T shl(T a, uint32_t n) { return n >= 8 * sizeof(T) ? T(0) : T((unsigned long long)a << n); }
 template <class T>

@@ -57,6 +57,7 @@ struct alignas(64) Thread {
   int line;
   unsigned mask;
   Op op;
+  bool carry;  // PTX's CC.CF
   unsigned spins;
 };
 static_assert(sizeof(Thread) == 64, "thread_of() counts on one cache line");

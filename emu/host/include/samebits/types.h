@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <initializer_list>
+
 // One family a line: T1 .. T4 and their make_ functions. Vectors of 3 have the alignment of an element; 4 x 8 bytes is aligned to 16, as in CUDA 12.
 #define SAMEBITS_VECTOR(T, N, A2, A4)                                                         \
   struct N##1 { T x; };                                                                       \
