@@ -18,7 +18,7 @@ import torch
 
 from kernels_cu import build
 from kernels_cu.torch_arrays import describe
-from pyref.spec import Call, Kernel
+from pyref.spec import MAX_SHARED_BYTES, Call, Kernel
 
 _SIGNATURES = 4096  # that an operator remembers
 _ALIGN = 256  # bytes, of workspaces: as torch's allocator aligns
@@ -127,7 +127,7 @@ class Operator:
     def _by_name(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         return {**dict(zip(self._required, given, strict=True)), **named}
 
-    def _bind(self, arguments: Mapping[str, Any]) -> Call:
+    def _bind(self, arguments: Mapping[str, Any], shared_bytes: int = MAX_SHARED_BYTES) -> Call:
         """A Call over the tensors' memory: every check of SPEC that needs no values."""
         described = dict(arguments)
         for name, tensor in _tensors(arguments).items():
@@ -135,7 +135,7 @@ class Operator:
                 described[name] = describe(tensor)
             except TypeError as error:
                 raise TypeError(f"{self._kernel.stem}: {name}: {error}") from None
-        return self._kernel.bind(described)
+        return self._kernel.bind(described, shared_bytes=shared_bytes)
 
     def _check_values(self, arguments: Mapping[str, Any]) -> None:
         """The checks of SPEC that read arrays, over copies of those that hold integers where these lie on a device."""
@@ -170,7 +170,7 @@ class Operator:
     def _make(self, arguments: Mapping[str, Any]) -> _Prepared:
         tensors = _tensors(arguments)
         device = self._device(tensors)
-        call = self._bind(arguments)
+        call = self._bind(arguments, _shared_bytes(device))
         library = self._library(call, device)
         names = list(tensors)
         struct = self._kernel.struct()
@@ -204,6 +204,11 @@ class Operator:
 
 def _tensors(arguments: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+
+
+def _shared_bytes(device: torch.device) -> int:
+    """Shared memory that a block may have; the emulator, which runs calls on a CPU, has the most that there is."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin if device.type == "cuda" else MAX_SHARED_BYTES
 
 
 def _reach(view: np.ndarray) -> int:
