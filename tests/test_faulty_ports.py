@@ -18,8 +18,10 @@ import pytest
 
 import emu
 from emu import simt
+from tests import harness
 from tools import cases, legs, verify
 
+pytestmark = pytest.mark.faults
 V1, V2 = "paged_attention_v1", "paged_attention_v2"
 DECODE = "paged_decode"
 
@@ -108,10 +110,7 @@ FAULTS = [
 @contextmanager
 def put_in(fault: Fault) -> Iterator[tuple[ModuleType, list[str]]]:
     """The port with the fault in it, and the lines of the changed file. The real modules stay what they are."""
-    path = cases.ROOT / "emu" / f"{fault.file}.py"
-    text = path.read_text()
-    assert text.count(fault.right) == 1, f"{fault.file}.py has {fault.right!r} {text.count(fault.right)} times"
-    changed = text.replace(fault.right, fault.wrong)
+    changed = harness.with_fault(cases.ROOT / "emu" / f"{fault.file}.py", fault.right, fault.wrong)
     module = execute(fault.file, changed)
     if fault.file == fault.stem:
         yield module, changed.splitlines()

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from kernels_cu import build
+from tests import harness, test_merge_attn_states
 from tools import cases, legs, verify
 
+pytestmark = pytest.mark.faults
 V1, V2, MERGE, STORE = "paged_attention_v1", "paged_attention_v2", "merge_attn_states", "store_kv"
 
 
@@ -44,6 +46,10 @@ FAULTS = [
     Fault("rescale-between-partitions-omitted", V2, CLASSIC, "w = pow2_weight(sub(m, top));", "w = 1.0f;", ("f16-tiers-up", "f16-tiers-mixed")),
     Fault("scale-omitted", V1, CLASSIC, "return mul(dot, p.scale2);", "return dot;", ("f16-d64-page16",)),
     Fault("bias-off-by-one, which softmax hides from the output", V1, CLASSIC, "t - (row.len - 1)", "t - row.len", ("f16-alibi",)),
+    Fault("bias-of-rounded-numbers: the difference of two floats for the float of a difference", V2, CLASSIC,
+          "static_cast<float>(t - (row.len - 1))", "sub(static_cast<float>(t), static_cast<float>(row.len - 1))", ("alibi-beyond-2-to-the-24",)),
+    Fault("bias-rounded-toward-zero", V2, CLASSIC, "static_cast<float>(t - (row.len - 1))", "__int2float_rz(t - (row.len - 1))",
+          ("alibi-beyond-2-to-the-24",)),
     Fault("head-mapping: the group is taken for the number of kv heads", V1, ROW,
           "static_cast<unsigned>(p.h) / static_cast<unsigned>(p.g)", "static_cast<unsigned>(p.g)", ("gqa-28-4", "gqa-7-1", "gqa-32-8")),
     Fault("stride-of-another-tensor: V is read with K's page stride", V1, CLASSIC,
@@ -108,16 +114,18 @@ FAULTS = [
 ]  # fmt: skip
 
 
+def put_in(fault: Fault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds come from a copy of the sources in ``folder`` that has the fault; they are kept like any others."""
+    for file in [*build.SOURCES.glob("*.cu"), *build.SOURCES.glob("*.cuh")]:
+        shutil.copy(file, folder / file.name)
+    (folder / fault.file).write_text(harness.with_fault(build.SOURCES / fault.file, fault.old, fault.new))
+    monkeypatch.setenv("SAMEBITS_CACHE", str(build.cache_folder().parent))
+    monkeypatch.setattr(build, "SOURCES", folder)
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.stem}-{fault.kind.partition(':')[0]}-{i}" for i, fault in enumerate(FAULTS)])
 def test_a_public_fault_is_caught(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for file in [*build.SOURCES.glob("*.cu"), *build.SOURCES.glob("*.cuh")]:
-        shutil.copy(file, tmp_path / file.name)
-    target = tmp_path / fault.file
-    text = target.read_text()
-    assert text.count(fault.old) == 1, f"{fault.file} has {fault.old!r} {text.count(fault.old)} times: the fault must be written anew"
-    target.write_text(text.replace(fault.old, fault.new))
-    monkeypatch.setenv("SAMEBITS_CACHE", str(build.cache_folder().parent))  # a fault's builds are kept like any others
-    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    put_in(fault, tmp_path, monkeypatch)
     by_id = {case.id: case for case in cases.cases(fault.stem)}
     orders = [legs.Host(order) for order in ("forward", "reverse", "shuffle:1")]
     reasons = []
@@ -125,3 +133,13 @@ def test_a_public_fault_is_caught(fault: Fault, tmp_path: Path, monkeypatch: pyt
         reasons += [result.reason or "" for result in verify.run_case(fault.stem, by_id[case_id], orders) if result.equal is False]
     assert reasons, f"nobody saw the fault: {fault.kind}"
     assert any(fault.says in reason for reason in reasons), reasons
+
+
+@pytest.mark.parametrize("side", ["prefix", "suffix"])
+def test_reading_the_output_of_an_empty_side_is_caught(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No byte of the result shows it."""
+    fault = Fault("reads an empty side", MERGE, f"{MERGE}.cu", f"pack < packs && merge.{side}", "pack < packs", ())
+    put_in(fault, tmp_path, monkeypatch)
+    found = test_merge_attn_states.reports_of_unread_sides(test_merge_attn_states.by_id("f16-two-empty"))
+    assert found
+    assert all("uninitialised read in merge_rows" in text and f"{side}_out[" in text for text in found), found
