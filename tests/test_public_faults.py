@@ -106,6 +106,8 @@ FAULTS = [
     Fault("padded-lse: rows are taken to be dense", MERGE, f"{MERGE}.cu", "p.prefix_lse[h * p.prefix_lse_stride[0]", "p.prefix_lse[h * p.n",
           ("lse-padded", "lse-transposed")),
     Fault("padding-slot -1 is written", STORE, f"{STORE}.cu", "if (slot < 0) return;", "", ("padding-in-the-middle",), ""),
+    Fault("slots-of-32-bits: -1 is taken for 2^32 - 1", STORE, f"{STORE}.cu", "static_cast<int64_t>(p.slots[row])",
+          "static_cast<uint32_t>(p.slots[row])", ("8-rows-5-slots-i32",), "which is not mapped; the leg host-check names the line"),
     Fault("padding-rows: all rows are stored, not those that have slots", STORE, f"{STORE}.cu", "if (row >= p.m) return;", "if (row >= p.r) return;",
           ("8-rows-5-slots",), ""),
     Fault("vector-of-the-wrong-width: tails are lost", STORE, "access.cuh", "static_cast<int>(bits & (~bits + 1))", "16", ("f16-w12-access8",), ""),
@@ -133,6 +135,15 @@ def test_a_public_fault_is_caught(fault: Fault, tmp_path: Path, monkeypatch: pyt
         reasons += [result.reason or "" for result in verify.run_case(fault.stem, by_id[case_id], orders) if result.equal is False]
     assert reasons, f"nobody saw the fault: {fault.kind}"
     assert any(fault.says in reason for reason in reasons), reasons
+
+
+def test_the_checked_leg_names_the_line_of_a_wild_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (fault,) = [fault for fault in FAULTS if fault.kind.startswith("slots-of-32-bits")]
+    put_in(fault, tmp_path, monkeypatch)
+    (case,) = [case for case in cases.cases(STORE) if case.id in fault.seen]
+    (result,) = verify.run_case(STORE, case, [legs.HostCheck()])[1:]
+    line = next(i for i, text in enumerate((tmp_path / fault.file).read_text().splitlines(), 1) if "to_k[i] =" in text)
+    assert f"{fault.file}:{line}: out of bounds in store_rows" in (result.reason or ""), result.reason
 
 
 @pytest.mark.parametrize("side", ["prefix", "suffix"])

@@ -22,6 +22,7 @@ from pyref.spec import Call
 from tools import device, numba_gpu, ports
 from tools.arena import Region
 
+_ILLEGAL_ADDRESS = 700  # cudaErrorIllegalAddress
 _ORDERS = ("forward", "reverse", "shuffle")  # of the emulator; "shuffle:SEED"
 
 
@@ -133,7 +134,8 @@ class Host:
         code = getattr(library, call.kernel.stem)(ctypes.byref(params), None)
         if code:
             library.samebits_last_error.restype = ctypes.c_char_p
-            raise LegError(f"{self.name}: {call.kernel.stem}: error {code}: {library.samebits_last_error().decode()}")
+            hint = "; the leg host-check names the line" if code == _ILLEGAL_ADDRESS and self.plain == "host" else ""
+            raise LegError(f"{self.name}: {call.kernel.stem}: error {code}: {library.samebits_last_error().decode()}{hint}")
 
 
 class HostCheck(Host):
@@ -150,10 +152,14 @@ class HostCheck(Host):
             if array is not None:
                 low, high = np.lib.array_utils.byte_bounds(array)
                 memory[name] = checks.Memory(low, high - low)
+        failed = []
         with checks.watching(library, memory) as found:
-            self.launch(library, call)
-        if found:
-            raise LegError(f"{self.name}: {call.kernel.stem}:\n" + "\n".join(map(checks.describe, found)))
+            try:
+                self.launch(library, call)
+            except LegError as error:
+                failed = [str(error)]
+        if found or failed:
+            raise LegError("\n".join([f"{self.name}: {call.kernel.stem}:", *map(checks.describe, found), *failed]))
 
 
 def on_host(call: Call, name: str, region: Region) -> bool:
