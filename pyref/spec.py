@@ -375,6 +375,7 @@ def reference(kernel: Kernel) -> Callable[[Callable[[Call], None]], Callable[...
             return call.results()
 
         run.__doc__ = body.__doc__
+        run.__qualname__ = f"{kernel.stem}.run"  # what Python's own errors name
         run.body = body  # type: ignore[attr-defined]
         return run
 

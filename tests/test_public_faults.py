@@ -129,12 +129,14 @@ def put_in(fault: Fault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_public_fault_is_caught(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_in(fault, tmp_path, monkeypatch)
     by_id = {case.id: case for case in cases.cases(fault.stem)}
-    orders = [legs.Host(order) for order in ("forward", "reverse", "shuffle:1")]
     reasons = []
-    for case_id in fault.seen:
-        reasons += [result.reason or "" for result in verify.run_case(fault.stem, by_id[case_id], orders) if result.equal is False]
-    assert reasons, f"nobody saw the fault: {fault.kind}"
-    assert any(fault.says in reason for reason in reasons), reasons
+    for order in ("forward", *harness.ORDERS):
+        for case_id in fault.seen:
+            (result,) = verify.run_case(fault.stem, by_id[case_id], [legs.Host(order)])[1:]
+            reasons += [result.reason or ""] if result.equal is False else []
+            if any(fault.says in reason for reason in reasons):
+                return
+    pytest.fail(f"{fault.kind}: seen as {reasons}, expected {fault.says!r}" if reasons else f"nobody saw the fault: {fault.kind}")
 
 
 def test_the_checked_leg_names_the_line_of_a_wild_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
