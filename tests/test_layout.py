@@ -69,3 +69,9 @@ def test_the_definition_needs_numpy_alone(path: Path) -> None:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         assert not outside & {name.split(".")[0] for name in names}, f"{path.name} imports {names}"
+
+
+def test_faults_are_put_in_after_all_other_tests(request: pytest.FixtureRequest) -> None:
+    """Where a source was edited, -x then stops at a case of its kernel and not at a fault that no longer fits."""
+    of_faults = [item.get_closest_marker("faults") is not None for item in request.session.items]
+    assert of_faults == sorted(of_faults)
