@@ -22,7 +22,7 @@ from pyref.spec import Call
 from tools import device, numba_gpu, ports
 from tools.arena import Region
 
-_ILLEGAL_ADDRESS = 700  # cudaErrorIllegalAddress
+_WILD = (700, 716)  # cudaErrorIllegalAddress, cudaErrorMisalignedAddress
 _ORDERS = ("forward", "reverse", "shuffle")  # of the emulator; "shuffle:SEED"
 
 
@@ -134,7 +134,7 @@ class Host:
         code = getattr(library, call.kernel.stem)(ctypes.byref(params), None)
         if code:
             library.samebits_last_error.restype = ctypes.c_char_p
-            hint = "; the leg host-check names the line" if code == _ILLEGAL_ADDRESS and self.plain == "host" else ""
+            hint = "; the leg host-check names the line" if code in _WILD and self.plain == "host" else ""
             raise LegError(f"{self.name}: {call.kernel.stem}: error {code}: {library.samebits_last_error().decode()}{hint}")
 
 
