@@ -36,8 +36,8 @@ def missing() -> Mapping[str, str]:
 
 
 def run(stem: str, case: cases.Case) -> list[verify.Result]:
-    """Runs one case everywhere."""
-    return verify.run_case(stem, case, available())
+    """Runs one case everywhere; on the simulator once for all runs in which its sources are the same."""
+    return verify.run_case(stem, case, available(), once=True)
 
 
 def each(found: list[cases.Case]) -> pytest.MarkDecorator:

@@ -93,7 +93,7 @@ class Sim:
         return f"too large for the simulator ({work:,} steps, limit {self.LIMIT:,})" if work > self.LIMIT else None
 
     def slow(self, call: Call) -> bool:
-        """Whether a run takes so long that its result is kept (`tools.golden`)."""
+        """Whether a run takes so long that it is made once, without checks."""
         return self.order == "forward" and self.QUICK < call.kernel.work(call) <= self.LIMIT
 
     def run(self, call: Call, regions: Mapping[str, Region]) -> None:

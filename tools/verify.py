@@ -81,10 +81,11 @@ def differences(stem: str, got: Mapping[str, Any], before: Mapping[str, Any], ex
     return found, total
 
 
-def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], again: bool = False) -> list[Result]:
+def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], again: bool = False, once: bool = False) -> list[Result]:
     """Runs a case on the definition and on ``others``; the definition is compared with what was recorded.
 
-    A case that is slow on the simulator runs there only ``again``, or where nothing is known of it from the same sources.
+    A case that is slow on the simulator (``once``: every case) runs there only ``again``, or where nothing is known of it from the same
+    sources: what it gave then is compared.
     """
     arguments = cases.inputs(stem, case)
     try:
@@ -98,8 +99,9 @@ def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], again: boo
     found += [verdict.wrong] if verdict.wrong else []
     results = [Result(stem, case.id, "ref", not found, total, seconds, "; ".join(found) or verdict.note)]
     for leg in others:
-        slow = isinstance(leg, legs.Sim) and leg.slow(cases.kernel(stem).bind(cases.views(arguments)))
-        known = golden.simulated(stem, case.id, inputs) if slow and not again else None
+        simulated = isinstance(leg, legs.Sim) and leg.order == "forward"
+        slow = simulated and leg.slow(cases.kernel(stem).bind(cases.views(arguments)))  # type: ignore[attr-defined]
+        known = golden.simulated(stem, case.id, inputs) if (slow or (once and simulated)) and not again else None
         if known is not None:
             wrong = golden.differing(known, outputs)
             entry = golden.entry(stem, inputs, known, leg.name)
@@ -117,8 +119,8 @@ def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], again: boo
         entry = None
         if not found and (slow or leg.name in ("gpu", "numba-gpu")):
             entry = golden.entry(stem, inputs, golden.outputs(stem, got), leg.name)
-        if entry and slow:
-            golden.keep(entry)
+        if not found and simulated:
+            golden.keep(golden.entry(stem, inputs, golden.outputs(stem, got), leg.name))
         results.append(Result(stem, case.id, leg.name, not found, total, seconds, "; ".join(found) or None, entry))
     return results
 
