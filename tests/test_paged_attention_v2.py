@@ -49,7 +49,7 @@ def far_inputs() -> dict[str, Any]:
 
 def inputs(case: Case) -> dict[str, Any]:
     """The arguments of a case."""
-    return far_inputs() if case is FAR else paged_inputs.inputs(STEM, case)
+    return far_inputs() if case.id == FAR.id else paged_inputs.inputs(STEM, case)
 
 
 @harness.each(CASES)
