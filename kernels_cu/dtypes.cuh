@@ -70,8 +70,7 @@ __device__ __forceinline__ float to_f32(e4m3 x) {
 // N neighbouring elements: what one instruction converts two of is converted by twos.
 template <int N, typename E>
 __device__ __forceinline__ void to_f32(const E* from, float* to) {
-#if SB_FP8_INSTRUCTIONS
-    if constexpr (std::is_same<E, e4m3>::value && N % 2 == 0) {
+    if constexpr (SB_FP8_INSTRUCTIONS && std::is_same<E, e4m3>::value && N % 2 == 0) {
 #pragma unroll
         for (int i = 0; i < N; i += 2) {
             const auto pair = static_cast<unsigned short>(from[i].bits | (from[i + 1].bits << 8));
@@ -80,11 +79,10 @@ __device__ __forceinline__ void to_f32(const E* from, float* to) {
             to[i] = to_f32(f16{static_cast<unsigned short>(two)});
             to[i + 1] = to_f32(f16{static_cast<unsigned short>(two >> 16)});
         }
-        return;
-    }
-#endif
+    } else {
 #pragma unroll
-    for (int i = 0; i < N; ++i) to[i] = to_f32(from[i]);
+        for (int i = 0; i < N; ++i) to[i] = to_f32(from[i]);
+    }
 }
 
 // --- down, nearest even (C11), NaN by C9 ---

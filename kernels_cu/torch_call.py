@@ -19,7 +19,7 @@ import torch
 from emu.host import compiler as host
 from kernels_cu import build
 from kernels_cu.torch_arrays import describe
-from pyref.spec import Call, Kernel
+from pyref.spec import MAX_SHARED_BYTES, Call, Kernel
 
 _ALIGN = 256  # bytes, of workspaces: as torch's allocator aligns
 _TORCH = Path(torch.__file__).parent
@@ -57,12 +57,12 @@ class Operator:
         arguments = {**dict(zip(self._required, given, strict=True)), **named}
         tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
         device = self._device(tensors)
-        call = self._bind(arguments, tensors)
+        call = self._bind(arguments, tensors, _shared_bytes(device))
         if checked or (checked is None and device.type == "cpu"):
             self._check_values(call, tensors)
         return self._plan(call, list(tensors), device).words()
 
-    def _bind(self, arguments: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Call:
+    def _bind(self, arguments: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], shared_bytes: int) -> Call:
         """A Call over the tensors' memory: every check of SPEC that needs no values."""
         described = {}
         for name, tensor in tensors.items():
@@ -70,7 +70,7 @@ class Operator:
                 described[name] = describe(tensor)
             except TypeError as error:
                 raise TypeError(f"{self._kernel.stem}: {name}: {error}") from None
-        return self._kernel.bind({**arguments, **described})
+        return self._kernel.bind({**arguments, **described}, shared_bytes=shared_bytes)
 
     def _check_values(self, call: Call, tensors: Mapping[str, torch.Tensor]) -> None:
         """The checks of SPEC that read arrays, over copies of those that hold integers where these lie on a device."""
@@ -122,6 +122,11 @@ class Operator:
             tensors=[word[name] for name in names],
             spaces=spaces,
         )
+
+
+def _shared_bytes(device: torch.device) -> int:
+    """Shared memory that a block may have; the emulator, which runs calls on a CPU, has the most that there is."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin if device.type == "cuda" else MAX_SHARED_BYTES
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:

@@ -261,12 +261,13 @@ def states(call: Call) -> Iterator[tuple[int, Array, State]]:
         full, rest = divmod(int(lengths[n]), PARTITION)
         parts = full + (rest > 0)
         used = np.logical_or.reduceat(row.takes_part, np.arange(0, lengths[n], PARTITION), axis=1)  # [h or 1, parts]
-        begin = int(np.argmax(used.any(axis=0)))  # what lies before the window is not computed
         found = tuple(np.zeros(shape, np.float32) for shape in ((h, parts), (h, parts), (h, parts, d)))
-        whole_ones = _runs(row, begin, full - begin, PARTITION) if begin < full else ()
+        whole_ones = _runs(row, 0, full, PARTITION) if full else ()
         last = _runs(row, full, 1, rest) if rest else ()
         for run in (*whole_ones, *last):
             where = run.heads.ravel(), slice(run.first, run.first + run.parts)
+            if not used[:, where[1]].any():
+                continue  # C10
             for whole, part in zip(found, _state(run), strict=True):
                 whole[where] = part.reshape(-1, *part.shape[2:])
         yield n, np.broadcast_to(used, (h, parts)), found
@@ -274,9 +275,10 @@ def states(call: Call) -> Iterator[tuple[int, Array, State]]:
 
 def walk(used: Array, partitions: State) -> State:
     """Joins the states of the partitions in use, m and l [h, parts], a [h, parts, d], in ascending order (C13)."""
-    first, *following = ((m, total, a) for m, total, a in zip(*(np.moveaxis(x, 1, 0) for x in partitions), strict=True))
-    begun = used[:, 0]
-    for i, state in enumerate(following, 1):
+    begin, *following = np.flatnonzero(used.any(axis=0)) if used.any() else (0,)
+    first, begun = tuple(x[:, begin] for x in partitions), used[:, begin]
+    for i in following:
+        state = tuple(x[:, i] for x in partitions)
         joined = contract.join(first, state)
         kinds = [begun & used[:, i], used[:, i]]  # joined, the first one, or skipped (C10)
         first = tuple(

@@ -9,8 +9,6 @@ from pyref.cache_types import FLOATS, FP8
 from pyref.classic import PARTITION, WARPS, Mapping
 from pyref.spec import Array, Call, Scalar, Tensor
 
-MAX_SHARED_BYTES = 232_448
-"""Shared memory of one block: 227 KiB, the most that any of the supported devices has."""
 MAX_GRID_Z = 65_535
 INT32 = 2**31 - 1
 
@@ -127,10 +125,10 @@ def shared_bytes(d: int, max_seq_len: int) -> int:
 
 def check_shared_memory(call: Call) -> None:
     """paged_attention_v1 keeps every logit in shared memory."""
-    got = shared_bytes(call.axes["d"], call["max_seq_len"])
-    if got > MAX_SHARED_BYTES:
-        longest = call["max_seq_len"] - (got - MAX_SHARED_BYTES) // 4
-        text = f"got {call['max_seq_len']}, expected at most {longest}: {got} bytes of shared memory, a block has {MAX_SHARED_BYTES}"
+    got, most = shared_bytes(call.axes["d"], call["max_seq_len"]), call.shared_bytes
+    if got > most:
+        longest = call["max_seq_len"] - -(-(got - most) // 4)
+        text = f"got {call['max_seq_len']}, expected at most {longest}: {got} bytes of shared memory, a block has {most}"
         raise call.error(ValueError, "max_seq_len", f"{text}; use paged_attention_v2")
 
 
@@ -160,18 +158,19 @@ VALUES = (paged_checks.lengths, _check_page_ids)
 
 
 def work(call: Call) -> int:
-    """Steps: two for every head dimension of every token and head, and what every block does besides."""
+    """Steps: two for every head dimension of every token and head, and what every block does besides, also one without a token."""
     read = classic_tokens.pages(call).sum(axis=1) * call.axes["page"]
     tokens = int(np.minimum(read, np.maximum(call["seq_lens"], 0)).sum())
-    h, n, d = call.axes["h"], call.axes["n"], call.axes["d"]
-    return h * (2 * tokens * d + 8 * 128 * n)
+    h, n, d, parts = call.axes["h"], call.axes["n"], call.axes["d"], call.axes.get("parts", 1)
+    return h * (2 * tokens * d + 8 * 128 * n * parts)
 
 
 def choose_version(num_seqs: int, num_heads: int, max_seq_len: int) -> int:
     """1 or 2: the kernel that the classic heuristic takes. It can change speed, never bytes (C14).
 
     Version 1 up to 8,192 tokens, if that is one partition or if there are more than 512 blocks (sequences times heads); else version
-    2, which spreads a long sequence over many blocks. Source: the serving code around the classic kernels (vLLM).
+    2, which spreads a long sequence over many blocks. 8,192 logits fit into the 48 KiB of shared memory that every device has. Source: the
+    serving code around the classic kernels (vLLM).
     """
     return 1 if max_seq_len <= 8192 and (partitions(max_seq_len) == 1 or num_seqs * num_heads > 512) else 2
 

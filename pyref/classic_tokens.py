@@ -33,14 +33,15 @@ def offsets(call: Call) -> Array:
 def takes_part(call: Call, n: int) -> Array:
     """[h, len] of bool, or [1, len] where all heads see the same: whether a token of sequence n takes part."""
     length = int(call["seq_lens"][n])
-    t = np.arange(length)
+    t = np.arange(length, dtype=np.int32)
     inside = t >= first_token(call, length)
     if not has_pattern(call):
         return inside[None]
-    block, last = t // call["blocksparse_block_size"], (length - 1) // call["blocksparse_block_size"]
+    size = call["blocksparse_block_size"]
+    block, last = np.arange(-(-length // size)), (length - 1) // size
     local = block > last - call["blocksparse_local_blocks"]
     vertical = (block + offsets(call)[:, None]) % call["blocksparse_vert_stride"] == 0
-    return inside & (local | vertical)
+    return inside & (local | vertical)[:, t // size]
 
 
 def pages(call: Call) -> Array:

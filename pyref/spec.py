@@ -31,6 +31,8 @@ DTYPES: dict[str, tuple[np.dtype, str]] = {
 _NAME_OF = {storage: name for name, (storage, _) in DTYPES.items()}
 _CTYPES = {"f32": ctypes.c_float, "i64": ctypes.c_int64}
 Array = np.ndarray
+MAX_SHARED_BYTES = 232_448
+"""Shared memory of one block: 227 KiB, the most that any of the supported devices has."""
 
 
 def dtype_name(array: Array) -> str:
@@ -165,20 +167,22 @@ class Kernel:
             for macro, symbol in self.constants.items()
         }
 
-    def bind(self, args: Mapping[str, Any], *, checked: bool = False) -> Call:
+    def bind(self, args: Mapping[str, Any], *, checked: bool = False, shared_bytes: int = MAX_SHARED_BYTES) -> Call:
         """Checks ``args`` against this declaration and allocates the outputs that are absent.
 
+        ``shared_bytes``: the shared memory that a block may have on the device that will run the call.
         Returns the Call that every leg runs. Raises TypeError (unknown or missing argument, dtype) or ValueError (shape, stride,
         alignment, limits; with ``checked`` also values) before anything is written; the text names kernel, argument, axis, got, expected.
         """
-        return Call(self, args, checked)
+        return Call(self, args, checked, shared_bytes)
 
 
 class Call:
     """A checked set of arguments of one kernel: ``arrays`` (None where an optional one is absent), ``scalars``, ``axes``, ``dtypes``."""
 
-    def __init__(self, kernel: Kernel, args: Mapping[str, Any], checked: bool) -> None:
+    def __init__(self, kernel: Kernel, args: Mapping[str, Any], checked: bool, shared_bytes: int) -> None:
         self.kernel = kernel
+        self.shared_bytes = shared_bytes
         self.arrays: dict[str, Array | None] = {}
         self.scalars: dict[str, Any] = {}
         self.axes: dict[str, int] = {}
@@ -371,6 +375,7 @@ def reference(kernel: Kernel) -> Callable[[Callable[[Call], None]], Callable[...
             return call.results()
 
         run.__doc__ = body.__doc__
+        run.__qualname__ = f"{kernel.stem}.run"  # what Python's own errors name
         run.body = body  # type: ignore[attr-defined]
         return run
 

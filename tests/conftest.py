@@ -45,6 +45,11 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if collection_path.is_file() and without_simulator(collection_path) else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of faults come last: where a source was edited, the first failure is that of a case, not of a fault that no longer fits."""
+    items.sort(key=lambda item: item.get_closest_marker("faults") is not None)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Counts cases a leg: a leg that did not run is counted as not run."""
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)

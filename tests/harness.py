@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ def missing() -> Mapping[str, str]:
 
 
 def run(stem: str, case: cases.Case) -> list[verify.Result]:
-    """Runs one case everywhere."""
-    return verify.run_case(stem, case, available())
+    """Runs one case everywhere; on the simulator once for all runs in which its sources are the same."""
+    return verify.run_case(stem, case, available(), once=True)
 
 
 def each(found: list[cases.Case]) -> pytest.MarkDecorator:
@@ -65,3 +66,15 @@ def refuses(stem: str, arguments: Mapping[str, Any], kind: type[Exception], *tex
     for name, value in mine.items():
         if isinstance(value, Region):
             assert np.array_equal(value.buffer, arguments[name].buffer), f"{name} changed although the call was refused"
+
+
+def with_fault(file: Path, right: str, wrong: str) -> str:
+    """The text of a source in which ``right`` has become ``wrong``; the test fails where ``right`` does not stand there exactly once."""
+    text = file.read_text()
+    if text.count(right) != 1:
+        pytest.fail(
+            f"{file.name} was edited where this test puts a fault in: {right!r} stands there {text.count(right)} times, not once.\n"
+            "Where other tests fail too, look at those first. Else the fault must be written anew for the edited text.",
+            pytrace=False,
+        )
+    return text.replace(right, wrong)

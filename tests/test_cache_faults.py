@@ -9,6 +9,7 @@ import pytest
 from tests import test_public_faults as public
 from tests.test_public_faults import Fault
 
+pytestmark = pytest.mark.faults
 CLASSIC, FLASH, STORE, GATHER = "reshape_and_cache", "reshape_and_cache_flash", "store_kvcache", "gather_cache"
 COPY, SWAP, EMBEDDING, FP8 = "copy_blocks", "swap_blocks", "embedding", "convert_fp8"
 ROWS = "cache_rows.cuh"

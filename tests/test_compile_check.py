@@ -33,29 +33,30 @@ SNIPPETS = {
 }
 
 
-def snippet(body: str) -> str:
-    """A CUDA source with one kernel of that body, on its fourth line."""
-    return f"#include <cstdint>\n\n__global__ void tiny(float* p) {{ const int i = threadIdx.x;\n  {body}\n}}\n"
+def snippet(*bodies: str) -> str:
+    """A CUDA source with a kernel a line: tiny1 of the first body, and so on."""
+    return "".join(f"__global__ void tiny{i}(float* p) {{ const int i = threadIdx.x; {body} }}\n" for i, body in enumerate(bodies, 1))
 
 
 @needs_nvcc
-@pytest.mark.parametrize("name", SNIPPETS)
-def test_nvcc_output_of_a_small_kernel(name: str, tmp_path: Path) -> None:
-    body, rule = SNIPPETS[name]
-    (tmp_path / "tiny.cu").write_text(snippet(body))
+def test_nvcc_output_of_small_kernels(tmp_path: Path) -> None:
+    """All in one source: a run of nvcc takes a second."""
+    (tmp_path / "tiny.cu").write_text(snippet(*(body for body, _ in SNIPPETS.values())))
     found = toolkit.inspect(str(NVCC), tmp_path / "tiny.cu", {}, ["sm_90"], tmp_path, compare=True)
-    assert [ptx.short_name(usage.entry) for usage in found.entries] == ["tiny"]
-    assert found.entries[0].registers > 0
+    assert sorted(ptx.short_name(usage.entry) for usage in found.entries) == [f"tiny{i}" for i in range(1, 1 + len(SNIPPETS))]
+    assert all(usage.registers > 0 for usage in found.entries)
     assert found.seconds > 0
-    if rule is None:
-        assert found.findings == []
-    else:
-        assert any(finding.rule.startswith(rule) and "tiny.cu:4" in finding.place for finding in found.findings), found.findings
+    for line, (name, (_, rule)) in enumerate(SNIPPETS.items(), 1):
+        here = [finding for finding in found.findings if finding.place.startswith(f"tiny.cu:{line}")]
+        if rule is None:
+            assert here == [], name
+        else:
+            assert any(finding.rule.startswith(rule) for finding in here), (name, found.findings)
 
 
 @needs_nvcc
 def test_one_ptx_gives_cubins_of_several_architectures(tmp_path: Path) -> None:
-    (tmp_path / "tiny.cu").write_text(snippet("#if __CUDA_ARCH__ == 750\n  p[i] = p[i] * p[i + 1] + p[i + 2];\n#endif"))
+    (tmp_path / "tiny.cu").write_text(snippet("\n#if __CUDA_ARCH__ == 750\n  p[i] = p[i] * p[i + 1] + p[i + 2];\n#endif\n"))
     for arches, compare, wrong in ((["sm_75", "sm_90"], True, True), (["sm_75", "sm_90"], False, False), (["sm_80", "sm_86"], True, False)):
         folder = tmp_path / f"{arches[0]}-{compare}"
         folder.mkdir()

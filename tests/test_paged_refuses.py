@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pyref import classic_spec, paged_attention_v1, paged_attention_v2
-from pyref.spec import DTYPES
+from pyref.spec import DTYPES, MAX_SHARED_BYTES
 from tests import harness
 from tests.paged_inputs import case, inputs
 from tools import cases
@@ -233,6 +234,18 @@ def test_the_references_check_their_input(run: Callable[..., Any]) -> None:
 
 
 def test_the_greatest_length_of_version_1_fills_shared_memory() -> None:
-    assert classic_spec.shared_bytes(128, 57464) == classic_spec.MAX_SHARED_BYTES
+    assert classic_spec.shared_bytes(128, 57464) == MAX_SHARED_BYTES
     given = {name: value for name, value in sized("f16", 128, 16, 3592).items() if value is not None and name in cases.kernel(V1).args}
     assert cases.kernel(V1).bind(cases.views({**given, "scale": 1.0, "max_seq_len": 57464}))["max_seq_len"] == 57464
+
+
+@pytest.mark.parametrize(("shared_bytes", "longest"), [(65_536, 16_216), (65_538, 16_216), (65_540, 16_217), (101_376, 25_176)])
+def test_version_1_knows_the_shared_memory_of_the_device(shared_bytes: int, longest: int) -> None:
+    """What sm_75 and sm_86 have, and around the ends of a logit."""
+    arguments = cases.views({name: value for name, value in inputs(V1, GOOD).items() if name in cases.kernel(V1).args})
+    arguments["block_tables"] = np.full((3, 4000), -1, np.int32)
+    bind = partial(cases.kernel(V1).bind, shared_bytes=shared_bytes)
+    assert bind({**arguments, "max_seq_len": longest})["max_seq_len"] == longest
+    text = f"{V1}: max_seq_len: got {longest + 1}, expected at most {longest}: .* a block has {shared_bytes}; use paged_attention_v2"
+    with pytest.raises(ValueError, match=text):
+        bind({**arguments, "max_seq_len": longest + 1})

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from kernels_cu import build
+from tests import harness, test_merge_attn_states
 from tools import cases, legs, verify
 
+pytestmark = pytest.mark.faults
 V1, V2, MERGE, STORE = "paged_attention_v1", "paged_attention_v2", "merge_attn_states", "store_kv"
 
 
@@ -44,6 +46,10 @@ FAULTS = [
     Fault("rescale-between-partitions-omitted", V2, CLASSIC, "w = pow2_weight(sub(m, top));", "w = 1.0f;", ("f16-tiers-up", "f16-tiers-mixed")),
     Fault("scale-omitted", V1, CLASSIC, "return mul(dot, p.scale2);", "return dot;", ("f16-d64-page16",)),
     Fault("bias-off-by-one, which softmax hides from the output", V1, CLASSIC, "t - (row.len - 1)", "t - row.len", ("f16-alibi",)),
+    Fault("bias-of-rounded-numbers: the difference of two floats for the float of a difference", V2, CLASSIC,
+          "static_cast<float>(t - (row.len - 1))", "sub(static_cast<float>(t), static_cast<float>(row.len - 1))", ("alibi-beyond-2-to-the-24",)),
+    Fault("bias-rounded-toward-zero", V2, CLASSIC, "static_cast<float>(t - (row.len - 1))", "__int2float_rz(t - (row.len - 1))",
+          ("alibi-beyond-2-to-the-24",)),
     Fault("head-mapping: the group is taken for the number of kv heads", V1, ROW,
           "static_cast<unsigned>(p.h) / static_cast<unsigned>(p.g)", "static_cast<unsigned>(p.g)", ("gqa-28-4", "gqa-7-1", "gqa-32-8")),
     Fault("stride-of-another-tensor: V is read with K's page stride", V1, CLASSIC,
@@ -52,6 +58,11 @@ FAULTS = [
           "p.v_cache + kv_head * p.k_cache_stride[1]", ("kv-heads-first", "k-heads-first", "kv-strides-differ")),
     Fault("padded-pages: pages are taken to be dense", V1, CLASSIC, "(used ? row.table[page] : int64_t{0}) * p.k_cache_stride[0]",
           "(used ? row.table[page] : int64_t{0}) * (p.g * kD * kPage)", ("padded-pages",)),
+    Fault("padded-lse: rows are taken to be dense", V1, CLASSIC, "p.lse[n * p.lse_stride[0] + h * p.lse_stride[1]] = canonical_nan(",
+          "p.lse[n * p.h + h] = canonical_nan(", ("lse-heads-first", "lse-padded")),
+    Fault("padded-tables: rows are taken to be dense", V2, ROW, "n * p.block_tables_stride[0]", "n * p.max_pages", ("tables-padded",)),
+    Fault("padded-workspace: its partitions are taken to be those that are needed", V2, f"{V2}.cu", "row_at = (row.n * p.h + row.h) * p.parts",
+          "row_at = (row.n * p.h + row.h) * ((p.max_seq_len + kPartition - 1) / kPartition)", ("workspace-strided",)),
     Fault("q-stride: q is taken to be dense", V1, CLASSIC, "p.q + row.n * p.q_stride[0]", "p.q + row.n * (p.h * kD)", ("f16-q-of-qkv",)),
     Fault("shared-memory: logits sized by the wrong type", V1, f"{V1}.cu", "static_cast<size_t>(p.max_seq_len) * sizeof(float)",
           "static_cast<size_t>(p.max_seq_len) * sizeof(T) / 2", ("f16-mixed-lengths", "length-12289", "exact-max-seq-len", "length-1025")),
@@ -97,9 +108,12 @@ FAULTS = [
           "merge.suffix = suffix_lse != -sb::kInf;", ("f16-kinds", "f32-kinds")),
     Fault("lse-base-2-for-base-e", MERGE, f"{MERGE}.cu", "sb::exp(sb::sub(prefix_lse, merge.top))", "sb::exp2(sb::sub(prefix_lse, merge.top))",
           ("f32-0-and-10",)),
+    Fault("lse-base-2-for-base-e: in the merged LSE alone", MERGE, f"{MERGE}.cu", "sb::log(merge.sum)", "sb::log2(merge.sum)", ("f32-0-and-10",)),
     Fault("padded-lse: rows are taken to be dense", MERGE, f"{MERGE}.cu", "p.prefix_lse[h * p.prefix_lse_stride[0]", "p.prefix_lse[h * p.n",
           ("lse-padded", "lse-transposed")),
     Fault("padding-slot -1 is written", STORE, f"{STORE}.cu", "if (slot < 0) return;", "", ("padding-in-the-middle",), ""),
+    Fault("slots-of-32-bits: -1 is taken for 2^32 - 1", STORE, f"{STORE}.cu", "static_cast<int64_t>(p.slots[row])",
+          "static_cast<uint32_t>(p.slots[row])", ("8-rows-5-slots-i32",), "which is not mapped; the leg host-check names the line"),
     Fault("padding-rows: all rows are stored, not those that have slots", STORE, f"{STORE}.cu", "if (row >= p.m) return;", "if (row >= p.r) return;",
           ("8-rows-5-slots",), ""),
     Fault("vector-of-the-wrong-width: tails are lost", STORE, "access.cuh", "static_cast<int>(bits & (~bits + 1))", "16", ("f16-w12-access8",), ""),
@@ -108,20 +122,43 @@ FAULTS = [
 ]  # fmt: skip
 
 
+def put_in(fault: Fault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds come from a copy of the sources in ``folder`` that has the fault; they are kept like any others."""
+    for file in [*build.SOURCES.glob("*.cu"), *build.SOURCES.glob("*.cuh")]:
+        shutil.copy(file, folder / file.name)
+    (folder / fault.file).write_text(harness.with_fault(build.SOURCES / fault.file, fault.old, fault.new))
+    monkeypatch.setenv("SAMEBITS_CACHE", str(build.cache_folder().parent))
+    monkeypatch.setattr(build, "SOURCES", folder)
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.stem}-{fault.kind.partition(':')[0]}-{i}" for i, fault in enumerate(FAULTS)])
 def test_a_public_fault_is_caught(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for file in [*build.SOURCES.glob("*.cu"), *build.SOURCES.glob("*.cuh")]:
-        shutil.copy(file, tmp_path / file.name)
-    target = tmp_path / fault.file
-    text = target.read_text()
-    assert text.count(fault.old) == 1, f"{fault.file} has {fault.old!r} {text.count(fault.old)} times: the fault must be written anew"
-    target.write_text(text.replace(fault.old, fault.new))
-    monkeypatch.setenv("SAMEBITS_CACHE", str(build.cache_folder().parent))  # a fault's builds are kept like any others
-    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    put_in(fault, tmp_path, monkeypatch)
     by_id = {case.id: case for case in cases.cases(fault.stem)}
-    orders = [legs.Host(order) for order in ("forward", "reverse", "shuffle:1")]
     reasons = []
-    for case_id in fault.seen:
-        reasons += [result.reason or "" for result in verify.run_case(fault.stem, by_id[case_id], orders) if result.equal is False]
-    assert reasons, f"nobody saw the fault: {fault.kind}"
-    assert any(fault.says in reason for reason in reasons), reasons
+    for order in ("forward", *harness.ORDERS):
+        for case_id in fault.seen:
+            (result,) = verify.run_case(fault.stem, by_id[case_id], [legs.Host(order)])[1:]
+            reasons += [result.reason or ""] if result.equal is False else []
+            if any(fault.says in reason for reason in reasons):
+                return
+    pytest.fail(f"{fault.kind}: seen as {reasons}, expected {fault.says!r}" if reasons else f"nobody saw the fault: {fault.kind}")
+
+
+def test_the_checked_leg_names_the_line_of_a_wild_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (fault,) = [fault for fault in FAULTS if fault.kind.startswith("slots-of-32-bits")]
+    put_in(fault, tmp_path, monkeypatch)
+    (case,) = [case for case in cases.cases(STORE) if case.id in fault.seen]
+    (result,) = verify.run_case(STORE, case, [legs.HostCheck()])[1:]
+    line = next(i for i, text in enumerate((tmp_path / fault.file).read_text().splitlines(), 1) if "to_k[i] =" in text)
+    assert f"{fault.file}:{line}: out of bounds in store_rows" in (result.reason or ""), result.reason
+
+
+@pytest.mark.parametrize("side", ["prefix", "suffix"])
+def test_reading_the_output_of_an_empty_side_is_caught(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No byte of the result shows it."""
+    fault = Fault("reads an empty side", MERGE, f"{MERGE}.cu", f"pack < packs && merge.{side}", "pack < packs", ())
+    put_in(fault, tmp_path, monkeypatch)
+    found = test_merge_attn_states.reports_of_unread_sides(test_merge_attn_states.by_id("f16-two-empty"))
+    assert found
+    assert all("uninitialised read in merge_rows" in text and f"{side}_out[" in text for text in found), found

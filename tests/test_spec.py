@@ -134,6 +134,8 @@ def test_reference_checks_before_it_computes() -> None:
 
     with pytest.raises(TypeError):
         run(q=1)
+    with pytest.raises(TypeError, match=r"^toy\.run\(\) takes 0 positional arguments"):
+        run(good()["q"])
     assert not ran
     assert run(**good()).shape == (3, 4, 32)
 

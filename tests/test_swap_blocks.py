@@ -136,7 +136,7 @@ def test_a_gpu_gets_each_cache_where_the_case_puts_it(monkeypatch: pytest.Monkey
             buffer[:] = held[address]
 
     monkeypatch.setattr(device, "Memory", Memory)
-    monkeypatch.setattr(device, "current", lambda: device.Device("none", "sm_90", "0", "0"))
+    monkeypatch.setattr(device, "current", lambda: device.Device("none", "sm_90", "0", "0", 232_448))
     monkeypatch.setattr(device, "synchronize", lambda kernel: None)
     monkeypatch.setattr(build, "gpu_library", lambda kernel, constants, arch: build.host_library(kernel, constants))
     for case in (case for case in CASES if case.id in ("f16", "to-host", "from-host", "host-to-host")):

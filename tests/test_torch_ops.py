@@ -177,6 +177,24 @@ def test_a_bound_that_grew_too_small_is_refused_after_one_that_was_not() -> None
                 run()
 
 
+def test_the_shared_memory_of_the_device_is_asked_for_once_a_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for what torch says of a device."""
+    asked = []
+    monkeypatch.setattr(torch_call, "_shared_bytes", lambda device: asked.append(device) or 4096)
+    stem = "paged_attention_v1"
+    own = torch_call.Operator(cases.kernel(stem), torch_ops.OPERATORS[stem]._required)
+    long, short = (cases.inputs(stem, case) for case in cases.cases(stem) if case.id in ("length-1025", "gqa-8-2"))
+    for _ in range(2):
+        given, named = call_of(stem, tensors(short))
+        own(*given, **named)
+    assert len(asked) == 1
+    before = long["out"].copy()
+    given, named = call_of(stem, tensors(long))
+    with pytest.raises(ValueError, match=r"paged_attention_v1: max_seq_len: got 1056, .* a block has 4096; use paged_attention_v2"):
+        own(*given, **named)
+    assert np.array_equal(long["out"].buffer, before.buffer)
+
+
 def test_memory_is_compared_in_every_call() -> None:
     """The same signature, with an output of its own and with outputs that overlap the query from both sides."""
     memory = torch.zeros(9, H, D).half()

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(given)
     try:
         return importlib.import_module(COMMANDS[args.command][0]).run(args)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OSError) as error:
         print(f"samebits {args.command}: {error}", file=sys.stderr)
         return 2
 

@@ -16,12 +16,14 @@ class DeviceError(RuntimeError):
 
 @dataclass(frozen=True)
 class Device:
-    """The GPU in use: ``name`` as the driver gives it, ``arch`` such as "sm_90", ``driver`` its version, ``cuda`` the newest it runs."""
+    """The GPU in use: ``name`` as the driver gives it, ``arch`` such as "sm_90", ``driver`` its version, ``cuda`` the newest it runs,
+    ``shared_bytes`` of shared memory that a block may have."""
 
     name: str
     arch: str
     driver: str
     cuda: str
+    shared_bytes: int
 
 
 @functools.cache
@@ -57,7 +59,7 @@ def current() -> Device:
     name = ctypes.create_string_buffer(256)
     _call("cuDeviceGetName", name, len(name), handle)
     parts = []
-    for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+    for attribute in (75, 76, 97):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR, _MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
         value = ctypes.c_int()
         _call("cuDeviceGetAttribute", ctypes.byref(value), attribute, handle)
         parts.append(value.value)
@@ -66,7 +68,8 @@ def current() -> Device:
     version = Path("/proc/driver/nvidia/version")
     words = version.read_text().split() if version.exists() else []
     driver = next((word for word in words if word[0].isdigit() and "." in word), "unknown")
-    return Device(name.value.decode(), f"sm_{parts[0]}{parts[1]}", driver, f"{cuda.value // 1000}.{cuda.value % 1000 // 10}")
+    major, minor, shared_bytes = parts
+    return Device(name.value.decode(), f"sm_{major}{minor}", driver, f"{cuda.value // 1000}.{cuda.value % 1000 // 10}", shared_bytes)
 
 
 @functools.cache

@@ -13,7 +13,8 @@ from tools import device
 
 def bind(kernel: Kernel, **arguments: Any) -> Call:
     """A Call over CUDA tensors: every check of SPEC that needs no values. All outputs and workspaces must be given."""
-    return kernel.bind({name: describe(value) if hasattr(value, "data_ptr") else value for name, value in arguments.items()})
+    described = {name: describe(value) if hasattr(value, "data_ptr") else value for name, value in arguments.items()}
+    return kernel.bind(described, shared_bytes=device.current().shared_bytes)
 
 
 class Launch:

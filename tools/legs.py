@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.util
 import os
+import re
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -21,7 +22,15 @@ from pyref.spec import Call
 from tools import device, numba_gpu, ports
 from tools.arena import Region
 
+_WILD = (700, 716)  # cudaErrorIllegalAddress, cudaErrorMisalignedAddress
 _ORDERS = ("forward", "reverse", "shuffle")  # of the emulator; "shuffle:SEED"
+
+
+def _known(order: str) -> str:
+    """The order. Raises ValueError where there is none of that name."""
+    if not re.fullmatch(r"forward|reverse|shuffle(:\d+)?", order):
+        raise ValueError(f"no order {order!r} of threads; there are forward, reverse, shuffle:SEED")
+    return order
 
 
 class LegError(RuntimeError):
@@ -69,7 +78,7 @@ class Sim:
     QUICK = 30_000
 
     def __init__(self, order: str = "forward") -> None:
-        self.order = order
+        self.order = _known(order)
 
     def missing(self) -> str | None:
         absent = [name for name in ("numba", "greenlet") if importlib.util.find_spec(name) is None]
@@ -84,7 +93,7 @@ class Sim:
         return f"too large for the simulator ({work:,} steps, limit {self.LIMIT:,})" if work > self.LIMIT else None
 
     def slow(self, call: Call) -> bool:
-        """Whether a run takes so long that its result is kept (`tools.golden`)."""
+        """Whether a run takes so long that it is made once, without checks."""
         return self.order == "forward" and self.QUICK < call.kernel.work(call) <= self.LIMIT
 
     def run(self, call: Call, regions: Mapping[str, Region]) -> None:
@@ -100,9 +109,11 @@ class Sim:
 class Host:
     """The kernel's source built by g++ or clang++, run by the emulator of ``emu/host``, threads in one of its orders."""
 
+    plain = "host"
+
     def __init__(self, order: str = "forward") -> None:
-        self.order = order
-        self.name = "host" if order == "forward" else f"host {order}"
+        self.order = _known(order)
+        self.name = self.plain if order == "forward" else f"{self.plain} {order}"
 
     def missing(self) -> str | None:
         from emu.host import build as host
@@ -123,15 +134,14 @@ class Host:
         code = getattr(library, call.kernel.stem)(ctypes.byref(params), None)
         if code:
             library.samebits_last_error.restype = ctypes.c_char_p
-            raise LegError(f"{self.name}: {call.kernel.stem}: error {code}: {library.samebits_last_error().decode()}")
+            hint = "; the leg host-check names the line" if code in _WILD and self.plain == "host" else ""
+            raise LegError(f"{self.name}: {call.kernel.stem}: error {code}: {library.samebits_last_error().decode()}{hint}")
 
 
 class HostCheck(Host):
-    """The host leg while the emulator watches every access: whatever it reports is an error."""
+    """The host leg while the emulator watches every access: whatever it reports is an error. It takes part where it is asked for."""
 
-    def __init__(self, order: str = "forward") -> None:
-        super().__init__(order)
-        self.name = "host-check"
+    plain = "host-check"
 
     def run(self, call: Call, regions: Mapping[str, Region]) -> None:
         from emu.host import checks
@@ -142,10 +152,14 @@ class HostCheck(Host):
             if array is not None:
                 low, high = np.lib.array_utils.byte_bounds(array)
                 memory[name] = checks.Memory(low, high - low)
+        failed = []
         with checks.watching(library, memory) as found:
-            self.launch(library, call)
-        if found:
-            raise LegError(f"{self.name}: {call.kernel.stem}:\n" + "\n".join(map(checks.describe, found)))
+            try:
+                self.launch(library, call)
+            except LegError as error:
+                failed = [str(error)]
+        if found or failed:
+            raise LegError("\n".join([f"{self.name}: {call.kernel.stem}:", *map(checks.describe, found), *failed]))
 
 
 def on_host(call: Call, name: str, region: Region) -> bool:
@@ -210,14 +224,15 @@ def complete(call: Call, regions: Mapping[str, Region]) -> dict[str, Region]:
 
 @functools.cache
 def all_legs() -> tuple[Leg, ...]:
-    """Every leg, the definition first."""
+    """The legs that cases run on where they can, the definition first."""
     return (Ref(), Sim(), Host(), Gpu(), NumbaGpu())
 
 
 def leg(name: str) -> Leg:
-    """The leg of that name; "host ORDER" and "sim ORDER" run threads in another order. Raises ValueError where there is none."""
+    """The leg of that name; "host ORDER", "host-check ORDER" and "sim ORDER" run threads in another order. Raises ValueError where there is
+    none."""
     plain, _, order = name.partition(" ")
-    for found in all_legs():
-        if found.name == plain:
-            return type(found)(order) if order else found  # type: ignore[call-arg]
-    raise ValueError(f"no leg {name!r}; there are {', '.join(found.name for found in all_legs())}")
+    named = {found.name: found for found in (*all_legs(), HostCheck())}
+    if plain not in named or (order and not hasattr(named[plain], "order")):
+        raise ValueError(f"no leg {name!r}; there are {', '.join(named)}")
+    return type(named[plain])(order) if order else named[plain]  # type: ignore[call-arg]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import keyword
 import re
 from pathlib import Path
 
@@ -92,8 +93,8 @@ def test_same_bytes_on_every_leg(case: Case, check_case: Callable[[str, Case], N
 
 def write(stem: str, root: Path = ROOT) -> list[Path]:
     """Writes the four files under ``root`` and returns them. Raises ValueError for a bad name or a file that exists, and writes none."""
-    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", stem):
-        raise ValueError(f"{stem!r} is no kernel name: use lower-case words joined by underscores")
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", stem) or keyword.iskeyword(stem):
+        raise ValueError(f"{stem!r} is no kernel name: use lower-case words joined by underscores, no keyword of Python")
     struct = "".join(part.capitalize() for part in stem.split("_")) + "Params"
     files = {
         root / "pyref" / f"{stem}.py": PYREF,

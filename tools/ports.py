@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@functools.cache
 def _imported(text: str) -> list[Path]:
     """The files of ``emu`` and ``pyref`` that a text imports."""
     names: set[str] = set()

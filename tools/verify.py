@@ -6,9 +6,11 @@ import argparse
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 import json
 import multiprocessing
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,7 +45,7 @@ class Result:
 
 def reproduce(stem: str, case: cases.Case, leg: str) -> str:
     """The one line that runs this case on this leg again."""
-    return f"samebits verify {stem} --leg {leg} --case {case.id}"
+    return f"samebits verify {stem} --leg {shlex.quote(leg)} --case {case.id}"
 
 
 def run_leg(stem: str, leg: legs.Leg, arguments: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None, float]:
@@ -79,13 +81,17 @@ def differences(stem: str, got: Mapping[str, Any], before: Mapping[str, Any], ex
     return found, total
 
 
-def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], again: bool = False) -> list[Result]:
+def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], again: bool = False, once: bool = False) -> list[Result]:
     """Runs a case on the definition and on ``others``; the definition is compared with what was recorded.
 
-    A case that is slow on the simulator runs there only ``again``, or where nothing is known of it from the same sources.
+    A case that is slow on the simulator (``once``: every case) runs there only ``again``, or where nothing is known of it from the same
+    sources: what it gave then is compared.
     """
     arguments = cases.inputs(stem, case)
-    expected, declined, seconds = run_leg(stem, legs.leg("ref"), arguments)
+    try:
+        expected, declined, seconds = run_leg(stem, legs.leg("ref"), arguments)
+    except NotImplementedError as error:
+        return [Result(stem, case.id, "ref", False, 0, 0.0, str(error))]
     assert expected is not None, declined  # the definition declines nothing
     found, total = differences(stem, expected, arguments, expected)
     inputs, outputs = cases.inputs_digest(arguments), golden.outputs(stem, expected)
@@ -93,8 +99,9 @@ def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], again: boo
     found += [verdict.wrong] if verdict.wrong else []
     results = [Result(stem, case.id, "ref", not found, total, seconds, "; ".join(found) or verdict.note)]
     for leg in others:
-        slow = isinstance(leg, legs.Sim) and leg.slow(cases.kernel(stem).bind(cases.views(arguments)))
-        known = golden.simulated(stem, case.id, inputs) if slow and not again else None
+        simulated = isinstance(leg, legs.Sim) and leg.order == "forward"
+        slow = simulated and leg.slow(cases.kernel(stem).bind(cases.views(arguments)))  # type: ignore[attr-defined]
+        known = golden.simulated(stem, case.id, inputs) if (slow or (once and simulated)) and not again else None
         if known is not None:
             wrong = golden.differing(known, outputs)
             entry = golden.entry(stem, inputs, known, leg.name)
@@ -102,7 +109,7 @@ def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], again: boo
             continue
         try:
             got, declined, seconds = run_leg(stem, leg, arguments)
-        except (legs.LegError, build.BuildError, device.DeviceError) as error:
+        except (legs.LegError, build.BuildError, device.DeviceError, NotImplementedError) as error:
             results.append(Result(stem, case.id, leg.name, False, 0, 0.0, str(error)))
             continue
         if got is None:
@@ -112,8 +119,8 @@ def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], again: boo
         entry = None
         if not found and (slow or leg.name in ("gpu", "numba-gpu")):
             entry = golden.entry(stem, inputs, golden.outputs(stem, got), leg.name)
-        if entry and slow:
-            golden.keep(entry)
+        if not found and simulated:
+            golden.keep(golden.entry(stem, inputs, golden.outputs(stem, got), leg.name))
         results.append(Result(stem, case.id, leg.name, not found, total, seconds, "; ".join(found) or None, entry))
     return results
 
@@ -140,14 +147,18 @@ def run_cases(jobs: Sequence[tuple[str, cases.Case]], others: Sequence[legs.Leg]
 
 def prebuild(jobs: Iterable[tuple[str, cases.Case]], others: Sequence[legs.Leg], progress: Progress) -> None:
     """Builds what the host and gpu legs will need, over all cores. A build that fails is left to the case that needs it."""
-    makers = {"host": build.host_library, "gpu": lambda kernel, constants: build.gpu_library(kernel, constants, device.current().arch)}
+    makers = {
+        "host": build.host_library,
+        "host-check": functools.partial(build.host_library, check=True),
+        "gpu": lambda kernel, constants: build.gpu_library(kernel, constants, device.current().arch),
+    }
     wanted = {}
     for stem, case in jobs:
         kernel = cases.kernel(stem)
         constants = kernel.constants_of(case.dtypes, case.shape)
-        for leg in others:
-            if leg.name in makers and not (kernel.cpu and leg.name == "gpu"):
-                wanted[leg.name, stem, tuple(sorted(constants.items()))] = (makers[leg.name], kernel, constants)
+        for name in {leg.name.partition(" ")[0] for leg in others} & set(makers):
+            if not (kernel.cpu and name == "gpu"):
+                wanted[name, stem, tuple(sorted(constants.items()))] = (makers[name], kernel, constants)
     bar = progress.add_task("building", total=len(wanted))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         futures = [pool.submit(make, kernel, constants) for make, kernel, constants in wanted.values()]
@@ -177,7 +188,8 @@ def table(results: Iterable[Result], missing: Mapping[str, str]) -> Table:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("stem", nargs="*", help="kernels (default: all)")
-    parser.add_argument("--leg", action="append", help="a leg to compare with ref (repeatable; default: all that run here)")
+    which = "a leg to compare with ref (repeatable; default: all that run here); also host-check and, such as 'host shuffle:1', an order"
+    parser.add_argument("--leg", action="append", help=which)
     parser.add_argument("--case", help="the id of one case")
     parser.add_argument("--json", type=Path, help="write the results as JSON")
     parser.add_argument("--require", action="append", default=[], metavar="LEG", help="fail where this leg cannot run")
