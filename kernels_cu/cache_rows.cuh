@@ -30,6 +30,10 @@ struct CacheWrite {
     int shift = -1;  // page = 2^shift; -1: it is no power of two
 };
 
+/// Pieces that a thread loads before it stores any: stores of fp8 are half as wide as the loads, or less.
+template <typename T, typename C>
+constexpr int kPiecesInFlight = std::is_same<C, T>::value ? kInFlight : 2 * kInFlight;
+
 /// A block's tile of K or of V; N elements of a head are one piece.
 template <int N, typename T, typename C, typename Index>
 __device__ __forceinline__ void write_cache_tile(const CacheRows<T, C>& side, const CacheWrite<T, C, Index>& write, const RowTiles& tiles) {
@@ -41,10 +45,11 @@ __device__ __forceinline__ void write_cache_tile(const CacheRows<T, C>& side, co
     const T* from = side.rows + head * side.head + i;
     C* to = side.cache + head * side.cache_head + i;
 
-    Pack<T, N> held[kInFlight];
-    int64_t slot[kInFlight];
+    constexpr int kDepth = kPiecesInFlight<T, C>;
+    Pack<T, N> held[kDepth];
+    int64_t slot[kDepth];
 #pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {  // a row is read before its slot is known: a padding row that exists in vain
+    for (int u = 0; u < kDepth; ++u) {  // a row is read before its slot is known: a padding row that exists in vain
         const int64_t row = tiles.first_row() + tiles.row_in_tile(u);
         slot[u] = -1;
         if (row < write.m) {
@@ -55,7 +60,7 @@ __device__ __forceinline__ void write_cache_tile(const CacheRows<T, C>& side, co
     Divisor by{};
     if constexpr (!std::is_same<C, T>::value) by = divisor(side.scale[side.scales == 1 ? 0 : head]);  // after the rows' accesses began
 #pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {
+    for (int u = 0; u < kDepth; ++u) {
         if (slot[u] < 0) continue;
         const int64_t page = write.shift >= 0 ? slot[u] >> write.shift : slot[u] / write.page;
         const int64_t place = slot[u] - page * write.page;
@@ -78,7 +83,7 @@ int launch_cache_write(const CacheWrite<T, C, Index>& write, int elements, void*
     if constexpr (N > 1) {
         if (elements < N) return launch_cache_write<N / 2>(write, elements, stream);
     }
-    const RowTiles tiles = RowTiles::cut(write.m, write.g * write.d / N);
+    const RowTiles tiles = RowTiles::cut(write.m, write.g * write.d / N, kPiecesInFlight<T, C>);
     write_cache_rows<N><<<dim3(tiles.blocks(), 2), kTileThreads, 0, static_cast<cudaStream_t>(stream)>>>(write, tiles);
     return static_cast<int>(cudaGetLastError());
 }

@@ -216,6 +216,7 @@ cudaError_t launch(const PagedDecodeParams& p, int multiprocessors, int architec
         const unsigned sequences = static_cast<unsigned>(p.n - first < kMaxGrid ? p.n - first : kMaxGrid);
         config.gridDim = dim3(static_cast<unsigned>(p.g * S::kHeadBlocks), static_cast<unsigned>(blocks), sequences);
         failed = cudaLaunchKernelEx(&config, decode<S>, p, Steps(p), first);
+        if (failed == cudaSuccess) failed = cudaGetLastError();  // of the run too, where the launch has waited for it
     }
     if (failed != cudaSuccess || blocks == 1 || config.numAttrs > 0) return failed;
     const int stored = static_cast<int>((p.states < kStates ? p.states : kStates) * D * sizeof(float));

@@ -9,7 +9,7 @@
 namespace sb {
 
 constexpr int kTileThreads = 256;
-constexpr int kInFlight = 4;  // pieces that a thread loads before it stores any
+constexpr int kInFlight = 4;  // pieces that a thread loads before it stores any, where nothing says otherwise
 
 struct RowTiles {
     int64_t rows;
@@ -17,7 +17,7 @@ struct RowTiles {
     unsigned width;     // pieces of a row in one block, at most kTileThreads
     unsigned across;    // blocks side by side on a row
     unsigned abreast;   // rows that a block moves at once
-    unsigned depth;     // rows of a thread, at most kInFlight
+    unsigned depth;     // rows of a thread
 
     static RowTiles cut(int64_t rows, int64_t pieces, unsigned depth = kInFlight) {
         const int64_t across = (pieces + kTileThreads - 1) / kTileThreads;

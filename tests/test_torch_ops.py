@@ -177,16 +177,15 @@ def test_a_bound_that_grew_too_small_is_refused_after_one_that_was_not() -> None
                 run()
 
 
-def test_the_shared_memory_of_the_device_is_asked_for_once_a_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shared_memory_of_the_device_bounds_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a stand-in for what torch says of a device."""
     asked = []
     monkeypatch.setattr(torch_call, "_shared_bytes", lambda device: asked.append(device) or 4096)
     stem = "paged_attention_v1"
     own = torch_call.Operator(cases.kernel(stem), torch_ops.OPERATORS[stem]._required)
     long, short = (cases.inputs(stem, case) for case in cases.cases(stem) if case.id in ("length-1025", "gqa-8-2"))
-    for _ in range(2):
-        given, named = call_of(stem, tensors(short))
-        own(*given, **named)
+    given, named = call_of(stem, tensors(short))
+    own(*given, **named)
     assert len(asked) == 1
     before = long["out"].copy()
     given, named = call_of(stem, tensors(long))
