@@ -19,10 +19,10 @@ __device__ __forceinline__ float prefix_max(float m, int lane, int width) {
     return m;
 }
 
-// S says what a state is: a tile, and tiles are joined to spans first (C13.3), or a span.
-template <class S>
+// A state is that of a tile, and tiles are joined to spans first (C13.3), or of the kTiles of a span.
+template <int kTiles>
 __global__ void __launch_bounds__(kJoiners) join_states(const PagedDecodeParams p) {
-    constexpr int kStep = S::kTiles == 1 ? kSpan : 1;  // states of a span
+    constexpr int kStep = kTiles == 1 ? kSpan : 1;  // states of a span
     extern __shared__ float a_of[];  // a_of[state][d]
     __shared__ float l_of[kStates], top_of[kStates / 32];
     __shared__ Weights of_tile[kStates], of_span[kStates];  // join a tile to its span; at a span's last state, the span to the row
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kJoiners) join_states(const PagedDecodeParams 
     const int64_t n = blockIdx.x, head = blockIdx.y, part = (n * p.h + head) * p.states;
     const float* a_parts = p.part_a + n * p.part_a_stride[0] + head * p.part_a_stride[1];
     Row row;
-    measure<S>(p, n, p.seq_lens[n], row);
+    measure<kTiles>(p, n, p.seq_lens[n], row);
     if (row.blocks <= 1) return;  // the row is finished
     float carried = -sb::kInf;  // the row's maximum so far
     float a[kDimsOfThread], span_a[kDimsOfThread], l = 0.0f, span_l = 0.0f;  // every thread walks l

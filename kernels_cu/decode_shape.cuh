@@ -81,14 +81,14 @@ __host__ __device__ constexpr int clamp(int x, int low, int high) { return x < l
 
 // How a block shares out its work: kTiles tiles at a time, a span or one, kWarps warps each. A warp a tile wastes least; two let a GPU that
 // holds few blocks work faster; for batches smaller still a block takes a tile and two heads alone, with four warps, all of K and V under way.
-template <int kWarpsOfTile, int kTilesOfBlock>
+template <int kWarpsOfTile, int kTilesOfBlock, int kHeadsAtMost = 8>
 struct Shape {
     static constexpr int kWarps = kWarpsOfTile, kTiles = kTilesOfBlock;
     static constexpr int kLanes = 32 * kWarps;  // threads that share a tile
     static constexpr int kThreads = kLanes * kTiles;
     static constexpr bool kClusters = kWarps > 1 && kTiles > 1;  // whether blocks may form clusters
     static constexpr int kTokens = kTile / kLanes;  // tokens of a lane in QK
-    static constexpr int kMaxHeads = kTiles == 1 ? 2 : D > 128 ? 4 : 8;  // heads of a block at most: what registers hold
+    static constexpr int kMaxHeads = D > 128 && kHeadsAtMost > 4 ? 4 : kHeadsAtMost;  // heads of a block at most: what registers hold
     static constexpr int kHeadBlocks = (kGroup + kMaxHeads - 1) / kMaxHeads;  // blocks that share a kv head
     static constexpr int kHeads = (kGroup + kHeadBlocks - 1) / kHeadBlocks;  // heads of a block (the last block may have fewer)
     static constexpr int kPad = kHeads <= 2 ? kHeads : (kHeads + 3) / 4 * 4;  // the same, in whole vectors

@@ -27,10 +27,10 @@ __device__ __forceinline__ float join(bool first, float a, const Weights& w, flo
 }
 
 // Which tokens and units of sequence n take part, and how many blocks share them. A block takes `split` spans, or a tile.
-template <class S>
+template <int kTiles>
 __device__ __forceinline__ void measure(const PagedDecodeParams& p, int64_t n, int len, Row& row) {
-    constexpr int kUnitTokens = S::kTiles * kTile;
-    const int units_a_block = S::kTiles == 1 ? 1 : static_cast<int>(p.split);
+    constexpr int kUnitTokens = kTiles * kTile;
+    const int units_a_block = kTiles == 1 ? 1 : static_cast<int>(p.split);
     row.n = n;
     row.len = len;
     row.start = p.window != 0 && p.window < row.len ? static_cast<int>(row.len - p.window) : 0;

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedD
     const int len = p.seq_lens[n];
     if (thread == 0) {
         Row row;
-        measure<S>(p, n, len, row);
+        measure<S::kTiles>(p, n, len, row);
         row.head = head, row.heads = heads, row.cluster = row.blocks > 1 && in_cluster<S>();
         if constexpr (kFp8) {
             row.k_scale = p.k_scale[p.k_scales == 1 ? 0 : g];
@@ -220,9 +220,9 @@ cudaError_t launch(const PagedDecodeParams& p, int multiprocessors, int architec
     }
     if (failed != cudaSuccess || blocks == 1 || config.numAttrs > 0) return failed;
     const int stored = static_cast<int>((p.states < kStates ? p.states : kStates) * D * sizeof(float));
-    failed = allow_shared_memory(join_states<S>, stored);
+    failed = allow_shared_memory(join_states<S::kTiles>, stored);
     if (failed != cudaSuccess) return failed;
-    join_states<S><<<dim3(static_cast<unsigned>(p.n), static_cast<unsigned>(p.h)), kJoiners, stored, stream>>>(p);
+    join_states<S::kTiles><<<dim3(static_cast<unsigned>(p.n), static_cast<unsigned>(p.h)), kJoiners, stored, stream>>>(p);
     return cudaGetLastError();
 }
 
@@ -235,8 +235,10 @@ extern "C" int paged_decode(const PagedDecodeParams* params, void* stream) {
     if (failed == cudaSuccess) failed = cudaDeviceGetAttribute(&architecture, cudaDevAttrComputeCapabilityMajor, device);
     if (failed != cudaSuccess) return failed;
     const auto run = [&](auto shape) { return launch<decltype(shape)>(p, multiprocessors, architecture, static_cast<cudaStream_t>(stream)); };
-    if (p.split == 0) return run(Shape<4, 1>());
+    if (p.split == 0) return run(Shape<4, 1, 2>());
     using Few = Shape<2, 4>;
-    const bool few = p.warps == 0 ? p.n * p.g * Few::kHeadBlocks * shares<Few>(p) <= multiprocessors : p.warps == 2;
-    return few ? run(Few()) : run(Shape<1, 4>());
+    const int64_t blocks = p.n * p.g * Few::kHeadBlocks * shares<Few>(p);
+    if (p.warps == 0 ? blocks > multiprocessors : p.warps == 1) return run(Shape<1, 4>());
+    if (kGroup > 4 && 2 * blocks <= multiprocessors) return run(Shape<2, 4, (kGroup > 4 ? 4 : 8)>());  // half of the heads a block
+    return run(Few());
 }

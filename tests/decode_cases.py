@@ -162,6 +162,8 @@ HEADS = [
     case("gqa-32-8-hnd", "the usual group of 4, a head's tokens side by side", "bf16", h=32, g=8, d=128, layout="hnd", lens=(33,)),
     case("gqa-64-8", "groups of 8", h=64, g=8, d=128, lens=(33,)),
     case("mha-32", "every query head has its own kv head", "bf16", h=32, g=32, d=128, lens=(33,)),
+    case("gqa-8-1-many", "groups of 8 whole in blocks of two warps a tile: more blocks than half the multiprocessors", h=8, g=1, n=70,
+         lens={0: 130, 1: 17, 69: 600}, split=1, warps=2),
     case("mqa-16-1", "a group of 16 in two blocks of 8 heads", h=16, g=1, lens=(300,), split=0),
     case("gqa-32-2", "groups of 16 in two blocks of 8 heads, spans stored", h=32, g=2, lens=(600,), split=1),
     case("gqa-18-2", "groups of 9 in blocks of 5 and 4 heads", "bf16", h=18, g=2, lens=(600, 5), split=0),

@@ -182,7 +182,8 @@ def test_the_shared_memory_of_the_device_bounds_a_call(monkeypatch: pytest.Monke
     asked = []
     monkeypatch.setattr(torch_call, "_shared_bytes", lambda device: asked.append(device) or 4096)
     stem = "paged_attention_v1"
-    own = torch_call.Operator(cases.kernel(stem), torch_ops.OPERATORS[stem]._required)
+    kernel = cases.kernel(stem)
+    own = torch_call.Operator(kernel, [name for name in kernel.args if not torch_ops.is_optional(kernel, name)])
     long, short = (cases.inputs(stem, case) for case in cases.cases(stem) if case.id in ("length-1025", "gqa-8-2"))
     given, named = call_of(stem, tensors(short))
     own(*given, **named)
