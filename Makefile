@@ -18,9 +18,8 @@ READY := $(VENV)/.ready
 TOOLKIT := .cache/toolkit/.ready
 endif
 k ?=
-# Compiled Python is kept beside the other caches, also where the environment forbids it: pytest's rewriting of the tests takes seconds.
+# Compiled Python is kept, also where the environment forbids it: pytest's rewriting of the tests takes seconds of every process.
 export PYTHONDONTWRITEBYTECODE :=
-export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/python
 
 .PHONY: verify test-cpu test-gpu record-sim compile-check compile-check-all exhaustive bench lint clean
 
