@@ -156,6 +156,7 @@ AsyncCopy Worker::start_bulk(Thread* thread, void* to, const void* from, unsigne
   }
   if (Check::active != nullptr) {
     Check::on->access(*this, thread, source, bytes, kRead, here.pc);
+    Check::on->leave(*this, thread, source, bytes, here.pc);
     Check::on->access(*this, thread, target, bytes, kWrite, here.pc);
     Check::on->pend(*this, source, bytes, kLeaving, true);
     Check::on->pend(*this, target, bytes, kPending, true);
@@ -222,6 +223,9 @@ void bulk_to_shared(void* to, const void* from, unsigned bytes, void* mbarrier, 
 void bulk_to_global(void* to, const void* from, unsigned bytes, const char* file, int line) {
   AsyncCopy copy = running().start_bulk(self(), to, from, bytes, {file, line, PC, 0});
   running().async(self()->linear).bulk.open.push_back(copy);
+}
+void proxy_fence() {
+  if (Check::active != nullptr) Check::on->proxy_fence(running(), self());
 }
 void bulk_commit() { running().async(self()->linear).bulk.commit(); }
 void bulk_wait(unsigned allowed, bool read) { running().wait_bulk(self(), allowed, read); }
