@@ -44,7 +44,7 @@ void Worker::init_mbarrier(Thread* thread, void* address, unsigned count, const 
   fresh.owner = &owner;
   fresh.address = reinterpret_cast<uintptr_t>(address);
   fresh.expected = fresh.pending = count;
-  fresh.number = owner.mbarriers_made_++;
+  fresh.number = owner.mbarriers_made_++ % 0x7000;
   owner.mbarriers_[fresh.address] = std::move(fresh);
 }
 
@@ -143,6 +143,21 @@ void Worker::deliver(Mbarrier& b, Flight& flight) {
     --b.pending;
   }
   b.end_phase_if_complete();
+}
+
+// The block has returned: copies into it that nobody has waited for would meet the next block's memory.
+void Worker::checked_flights() {
+  for (const auto& [address, b] : mbarriers_) {
+    for (const Flight& flight : b.flights) {
+      if (!flight.bulk) continue;
+      Thread there{};
+      there.block = this;
+      there.linear = flight.issuer;
+      const AsyncCopy& c = flight.copies[0];
+      Check::on->report("async copy", "bulk copy of " + std::to_string(c.bytes) + " bytes, which nobody has waited for when the block returns", &there,
+                        Check::on->site_of(c.pc), nullptr);
+    }
+  }
 }
 
 AsyncCopy Worker::start_bulk(Thread* thread, void* to, const void* from, unsigned bytes, const Here& here) {

@@ -132,6 +132,7 @@ class Worker : public BlockView {
   void expect(Thread*, const void*, long long more, const Here&);
   unsigned long long arrive_mbarrier(Thread*, const void*, unsigned count, bool drop, const Here&);
   bool wait_mbarrier(Thread*, const void*, unsigned phase, const Here&);
+  void checked_flights();
   void arrive_with_copies(Thread*, const void*, bool own, const Here&);
   AsyncCopy start_bulk(Thread*, void* to, const void* from, unsigned bytes, const Here&);
   void copy_for(Thread*, AsyncCopy, const void* mbarrier, const Here&);
