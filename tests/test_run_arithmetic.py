@@ -72,6 +72,26 @@ def test_narrowing_has_directions_and_fp8_saturates() -> None:
 
 
 @pytest.mark.parametrize("kind", [0, 1])
+def test_comparisons_and_saturation_of_small_floats(kind: int) -> None:
+    """With a NaN the functions are false, those that end in u true, and a saturated sum is zero."""
+    library, dtype = load("small_floats"), np.dtype(DTYPES[kind])
+    special = np.array([0, -0.0, 0.25, 1, -1, 2, np.inf, -np.inf, np.nan], np.float32).astype(dtype).view(np.uint16)
+    a, b = (np.ascontiguousarray(v.ravel()) for v in np.meshgrid(special, special))
+    out = np.zeros((a.size, 4), np.uint32)
+    assert library.run_comparisons(kind, at(a), at(b), at(out), a.size) == 0, text(library)
+    for x, y, row in zip(a.view(dtype).tolist(), b.view(dtype).tolist(), out.tolist(), strict=True):
+        nan = math.isnan(x) or math.isnan(y)
+        told = [x == y, x != y, x < y, x >= y]
+        want = [not nan and bool(is_so) for is_so in told] + [nan or bool(is_so) for is_so in told] + [x != y, x < y]
+        assert [bool(row[0] >> k & 1) for k in range(10)] == want, (x, y)
+        assert row[1] == (0xFFFF * (x < y) | 0xFFFF0000 * (y < x)), (x, y)
+        assert row[2] == (0xFFFFFFFF if nan or x != y else 0), (x, y)
+        sums = [float(np.array(word, np.uint16).view(dtype)) for word in (row[3] >> 16, row[3] & 0xFFFF)]
+        for got, exact in zip(sums, (x + y, x * y + x), strict=True):
+            assert got == (0 if math.isnan(exact) else min(max(exact, 0), 1)), (x, y)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
 def test_arithmetic_of_small_floats_is_rounded_once(kind: int) -> None:
     library, dtype = load("small_floats"), np.dtype(DTYPES[kind])
     rng = np.random.default_rng(kind)

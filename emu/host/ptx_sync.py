@@ -57,7 +57,9 @@ def fence(block: Block, mods: list[str], ops: list[str]) -> None:
     """fence and membar."""
     if "tensormap" in " ".join(mods):
         raise Unknown("fence." + ".".join(mods))
-    if mods[0] in ("proxy", "mbarrier_init"):  # orders what each proxy sees of earlier operations, not threads
+    if mods[0] in ("proxy", "mbarrier_init"):  # orders no threads
+        if "async" in " ".join(mods):
+            block.lines.append("::samebits::proxy_fence();")
         return
     block.lines.append("__threadfence_block();" if "cta" in mods else "__threadfence();")
 

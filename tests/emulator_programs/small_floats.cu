@@ -24,6 +24,29 @@ extern "C" int run_operations(int kind, const unsigned short* a, const unsigned 
   return cudaGetLastError();
 }
 
+// Bits of a result, for each pair: comparisons with NaN as they say, saturation, and masks of pairs (the second of each is y, x).
+template <class T, class T2>
+__device__ void compared(const unsigned short* a, const unsigned short* b, unsigned* out, int i) {
+  T x, y;
+  x.__x = a[i];
+  y.__x = b[i];
+  bool bits[] = {__heq(x, y), __hne(x, y), __hlt(x, y), __hge(x, y), __hequ(x, y), __hneu(x, y), __hltu(x, y), __hgeu(x, y), x != y, x < y};
+  unsigned word = 0;
+  for (int k = 0; k < 10; ++k) word |= unsigned(bits[k]) << k;
+  T2 p(x, y), q(y, x);
+  out[4 * i] = word, out[4 * i + 1] = __hlt2_mask(p, q), out[4 * i + 2] = __hneu2_mask(p, q);
+  out[4 * i + 3] = unsigned(__hadd_sat(x, y).__x) << 16 | __hfma_sat(x, y, x).__x;
+}
+__global__ void comparisons(int kind, const unsigned short* a, const unsigned short* b, unsigned* out, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  kind == 0 ? compared<__half, __half2>(a, b, out, i) : compared<__nv_bfloat16, __nv_bfloat162>(a, b, out, i);
+}
+extern "C" int run_comparisons(int kind, const unsigned short* a, const unsigned short* b, unsigned* out, int n) {
+  comparisons<<<(n + 63) / 64, 64>>>(kind, a, b, out, n);
+  return cudaGetLastError();
+}
+
 __global__ void narrow(int kind, const float* x, unsigned short* out, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;

@@ -184,6 +184,32 @@ __global__ void result_read_before_it_is_there(Args a) {
 }
 
 template <bool Bad>
+__global__ void fetched_and_left_behind(Args a) {
+  __shared__ alignas(16) float s[64];
+  __shared__ unsigned long long bar;
+  if (threadIdx.x != 0) return;
+  initialise(&bar, 1);
+  for (unsigned t = 0; t < 2; ++t) {
+    arrive_expecting(&bar, sizeof s);
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 256, [%2];" ::"r"(address_of(s)), "l"(a.x), "r"(address_of(&bar)));  // expect: async copy
+    if (!Bad || t == 0) wait(&bar, t);
+    a.y[t] = Bad && t == 1 ? 0 : s[0];
+  }
+}
+
+template <bool Bad>
+__global__ void stored_without_a_proxy_fence(Args a) {
+  __shared__ alignas(16) float s[64];
+  s[threadIdx.x] = a.x[threadIdx.x];
+  if (!Bad) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 256;" ::"l"(a.y), "r"(address_of(s)) : "memory");  // expect: async copy
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+template <bool Bad>
 __global__ void producers_that_do_not_arrive(Args a) {
   __shared__ float s[64];
   if (threadIdx.x < 64) {
@@ -244,6 +270,8 @@ int main(int argc, char** argv) {
       SPECIMEN(no_multiple_of_16_bytes, 1, 64, 0),         SPECIMEN(bulk_copy_from_an_odd_place, 1, 64, 0),
       SPECIMEN(arrival_before_all_know_the_barrier, 1, 64, 0), SPECIMEN(more_arrivals_than_expected, 1, 64, 0),
       SPECIMEN(source_changed_before_it_is_read, 1, 64, 0), SPECIMEN(result_read_before_it_is_there, 1, 64, 0),
+      SPECIMEN(fetched_and_left_behind, 1, 64, 0),
+      SPECIMEN(stored_without_a_proxy_fence, 1, 64, 0),
       SPECIMEN(producers_that_do_not_arrive, 1, 128, 0),   SPECIMEN(buffer_given_back_too_soon, 1, 128, 0),
       SPECIMEN(barriers_of_two_numbers, 1, 64, 0),         SPECIMEN(barrier_for_other_counts, 1, 128, 0),
       SPECIMEN(numbered_barrier_in_a_branch, 1, 32, 0),

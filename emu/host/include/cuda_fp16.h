@@ -18,6 +18,8 @@ typedef __half2 nv_half2;
   }                                                                                                                                \
   static inline __half __int2half##SUFFIX(int v) { return __float2half##SUFFIX(::samebits::to_odd(double(v))); }                   \
   static inline __half __uint2half##SUFFIX(unsigned v) { return __float2half##SUFFIX(::samebits::to_odd(double(v))); }             \
+  static inline __half __ll2half##SUFFIX(long long v) { return __float2half##SUFFIX(::samebits::to_odd(double(v))); }              \
+  static inline __half __ull2half##SUFFIX(unsigned long long v) { return __float2half##SUFFIX(::samebits::to_odd(double(v))); }    \
   static inline int __half2int##SUFFIX(__half v) { return __float2int##SUFFIX(float(v)); }                                         \
   static inline unsigned __half2uint##SUFFIX(__half v) { return __float2uint##SUFFIX(float(v)); }
 SAMEBITS_TO_HALF(_rn, nearest)

@@ -66,6 +66,7 @@ struct Sync {
 struct Clocks {  // of one thread of the running block
   uint32_t clock;
   uint32_t warp[32];
+  uint32_t proxied, proxied_base;  // its clock, and its block's, at its last fence.proxy.async
   uint32_t phase;        // barriers of the cluster that it has waited for
   uint32_t arrived[3];   // its clock at its arrival for phase p, at p % 3: others may be one behind it, or one ahead
   bool returned;
@@ -158,6 +159,8 @@ class Check {
   void host_write(uintptr_t, size_t, const char* what, const void* pc);
   void host_copy(uintptr_t to, uintptr_t from, size_t, const void* pc);
   bool host_range(uintptr_t, size_t, const char* what, const void* pc);
+  void proxy_fence(Worker&, Thread*);
+  void leave(Worker&, Thread*, uintptr_t, size_t, const void* pc);  // a bulk copy will read these bytes
   void pend(Worker&, uintptr_t, size_t, uint8_t mark, bool on);
 
   void report(std::string kind, std::string message, const Thread*, uint32_t site, const Mark* other, const char* file = nullptr, int line = 0);

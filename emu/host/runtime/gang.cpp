@@ -87,7 +87,10 @@ void Gang::suspend(Worker& worker) { switch_stack(worker.resume_at(), main_); }
 
 // Its shared memory is gone; whoever still waits for its threads waits for nobody.
 void Gang::ended(Worker& worker) {
-  if (Check::active != nullptr) Check::on->end_block(worker);
+  if (Check::active != nullptr) {
+    worker.checked_flights();
+    Check::on->end_block(worker);
+  }
   if (!several()) return;
   worker.poison_shared();
   meet(kCluster, worker);

@@ -44,7 +44,7 @@ void Worker::init_mbarrier(Thread* thread, void* address, unsigned count, const 
   fresh.owner = &owner;
   fresh.address = reinterpret_cast<uintptr_t>(address);
   fresh.expected = fresh.pending = count;
-  fresh.number = owner.mbarriers_made_++;
+  fresh.number = owner.mbarriers_made_++ % 0x7000;
   owner.mbarriers_[fresh.address] = std::move(fresh);
 }
 
@@ -145,6 +145,21 @@ void Worker::deliver(Mbarrier& b, Flight& flight) {
   b.end_phase_if_complete();
 }
 
+// The block has returned: copies into it that nobody has waited for would meet the next block's memory.
+void Worker::checked_flights() {
+  for (const auto& [address, b] : mbarriers_) {
+    for (const Flight& flight : b.flights) {
+      if (!flight.bulk) continue;
+      Thread there{};
+      there.block = this;
+      there.linear = flight.issuer;
+      const AsyncCopy& c = flight.copies[0];
+      Check::on->report("async copy", "bulk copy of " + std::to_string(c.bytes) + " bytes, which nobody has waited for when the block returns", &there,
+                        Check::on->site_of(c.pc), nullptr);
+    }
+  }
+}
+
 AsyncCopy Worker::start_bulk(Thread* thread, void* to, const void* from, unsigned bytes, const Here& here) {
   uintptr_t target = reinterpret_cast<uintptr_t>(to), source = reinterpret_cast<uintptr_t>(from);
   if (bytes % 16 != 0 || bytes == 0) {
@@ -156,6 +171,7 @@ AsyncCopy Worker::start_bulk(Thread* thread, void* to, const void* from, unsigne
   }
   if (Check::active != nullptr) {
     Check::on->access(*this, thread, source, bytes, kRead, here.pc);
+    Check::on->leave(*this, thread, source, bytes, here.pc);
     Check::on->access(*this, thread, target, bytes, kWrite, here.pc);
     Check::on->pend(*this, source, bytes, kLeaving, true);
     Check::on->pend(*this, target, bytes, kPending, true);
@@ -222,6 +238,9 @@ void bulk_to_shared(void* to, const void* from, unsigned bytes, void* mbarrier, 
 void bulk_to_global(void* to, const void* from, unsigned bytes, const char* file, int line) {
   AsyncCopy copy = running().start_bulk(self(), to, from, bytes, {file, line, PC, 0});
   running().async(self()->linear).bulk.open.push_back(copy);
+}
+void proxy_fence() {
+  if (Check::active != nullptr) Check::on->proxy_fence(running(), self());
 }
 void bulk_commit() { running().async(self()->linear).bulk.commit(); }
 void bulk_wait(unsigned allowed, bool read) { running().wait_bulk(self(), allowed, read); }

@@ -109,6 +109,28 @@ void Check::gather_copies(Worker& owner, uintptr_t address, unsigned number) {
   add_clock(gathered(address, owner.check).more, number, 0x80000000u + owner.check.copies[number].first);
 }
 
+void Check::proxy_fence(Worker& worker, Thread* thread) {
+  settle();
+  Clocks& mine = worker.check.threads[thread->linear];
+  mine.proxied = mine.clock;
+  mine.proxied_base = worker.check.base;
+  worker.check.most = std::max(worker.check.most, ++mine.clock);
+}
+
+// What threads have written reaches a bulk copy through a fence.proxy.async: of the writer, or of who issues the copy since the last barrier.
+void Check::leave(Worker& worker, Thread* thread, uintptr_t address, size_t bytes, const void* pc) {
+  const BlockCheck& block = worker.check;
+  if (block.threads[thread->linear].proxied_base == block.base) return;
+  for (const Region* region : block.shared) {
+    if (address - region->begin >= region->end - region->begin || region->cells == nullptr) continue;
+    for (uintptr_t at = address; at < std::min<uintptr_t>(address + bytes, region->end); at += size_t(1) << region->shift) {
+      const Mark& mark = region->cells[(at - region->begin) >> region->shift].write;
+      if (mark.seq != block.seq || mark.thread >= kCopies || mark.clock <= block.threads[mark.thread].proxied) continue;
+      return report("async copy", "bulk copy of " + place_of(*region, at) + " that was written without a fence.proxy.async after it", thread, site_of(pc), &mark);
+    }
+  }
+}
+
 void Check::end_phase(uintptr_t address) {
   Sync& sync = *sync_at(address);
   sync.cumulative = sync.cumulative || sync.log.empty();

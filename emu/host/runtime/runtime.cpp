@@ -10,6 +10,7 @@
 #include "memory.cpp"
 #include "graph.cpp"
 #include "check.cpp"
+#include "regions.cpp"
 #include "clocks.cpp"
 #include "phases.cpp"
 #include "hooks.cpp"

@@ -109,6 +109,10 @@ static inline float __ull2float_rn(unsigned long long v) { return float(v); }
 static inline double __int2double_rn(int v) { return double(v); }
 static inline double __uint2double_rn(unsigned v) { return double(v); }
 static inline double __ll2double_rn(long long v) { return double(v); }
+#ifndef __clang__
+#define __builtin_assume(condition) ((void)0)
+#endif
+#define __assume(condition) ((void)0)
 static inline double __ull2double_rn(unsigned long long v) { return double(v); }
 static inline float __double2float_rn(double v) { return float(v); }
 

@@ -15,6 +15,7 @@ void bulk_to_shared(void* to, const void* from, unsigned bytes, void* mbarrier, 
 void bulk_to_global(void* to, const void* from, unsigned bytes, SAMEBITS_SITE);
 void bulk_commit();
 void bulk_wait(unsigned allowed, bool read);  // until at most so many groups are under way, or have yet to be read
+void proxy_fence();  // fence.proxy.async: what the thread has written before may be read by bulk copies
 void async_arrive(void* mbarrier, bool own, SAMEBITS_SITE);  // when the thread's cp.async have come; own: an arrival beside those counted
 
 void async_bytes_for(void* to, const void* from, size_t bytes, size_t rank, size_t count, void* mbarrier, SAMEBITS_SITE);  // async_bytes(), counted

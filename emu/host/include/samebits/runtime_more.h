@@ -4,6 +4,7 @@
 #include "launch.h"
 
 enum cudaLimit { cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize, cudaLimitDevRuntimeSyncDepth };
+enum cudaComputeMode { cudaComputeModeDefault, cudaComputeModeExclusive, cudaComputeModeProhibited, cudaComputeModeExclusiveProcess };
 enum cudaSharedCarveout { cudaSharedmemCarveoutDefault = -1, cudaSharedmemCarveoutMaxL1 = 0, cudaSharedmemCarveoutMaxShared = 100 };
 enum cudaSharedMemConfig { cudaSharedMemBankSizeDefault, cudaSharedMemBankSizeFourByte, cudaSharedMemBankSizeEightByte };
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
@@ -50,8 +51,16 @@ enum cudaLaunchAttributeID {
 enum cudaClusterSchedulingPolicy {
   cudaClusterSchedulingPolicyDefault, cudaClusterSchedulingPolicySpread, cudaClusterSchedulingPolicyLoadBalancing,
 };
+enum cudaAccessProperty { cudaAccessPropertyNormal, cudaAccessPropertyStreaming, cudaAccessPropertyPersisting };
+struct cudaAccessPolicyWindow {
+  void* base_ptr;
+  size_t num_bytes;
+  float hitRatio;
+  cudaAccessProperty hitProp, missProp;
+};
 union cudaLaunchAttributeValue {
   char pad[64];
+  cudaAccessPolicyWindow accessPolicyWindow;
   int cooperative, priority, programmaticStreamSerializationAllowed, syncPolicy, memSyncDomain;
   struct { unsigned x, y, z; } clusterDim;
   cudaClusterSchedulingPolicy clusterSchedulingPolicyPreference;
@@ -164,6 +173,14 @@ inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*
 inline cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
 template <class T>
 inline cudaError_t cudaMallocFromPoolAsync(T** p, size_t n, cudaMemPool_t, cudaStream_t s) { return cudaMallocAsync(p, n, s); }
+typedef cudaLaunchAttributeID cudaStreamAttrID;
+typedef cudaLaunchAttributeValue cudaStreamAttrValue;
+#define cudaStreamAttributeAccessPolicyWindow cudaLaunchAttributeAccessPolicyWindow
+inline cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue*) { return cudaSuccess; }
+inline cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
+inline cudaError_t cudaStreamGetDevice(cudaStream_t, int* device) { return *device = 0, cudaSuccess; }
+inline cudaError_t cudaInitDevice(int, unsigned, unsigned) { return cudaSuccess; }
+inline cudaError_t cudaThreadExit() { return cudaDeviceReset(); }
 inline cudaError_t cudaThreadSynchronize() { return cudaDeviceSynchronize(); }
 inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
 inline cudaError_t cudaProfilerStop() { return cudaSuccess; }
@@ -237,6 +254,17 @@ inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, F* 
   code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, *block, dynamic_bytes);
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0);
   *grid = blocks * multiprocessors;
+  return code;
+}
+template <class F, class Bytes>
+inline cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int* grid, int* block, F* f, Bytes bytes_of, int limit = 0) {
+  cudaError_t code = cudaOccupancyMaxPotentialBlockSize(grid, block, f, 0, limit);
+  int best = 0, multiprocessors = 0, blocks = 0;
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0);
+  for (int threads = *block / 32 * 32; code == cudaSuccess && threads > 0; threads -= 32) {  // the most threads on a multiprocessor
+    code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, threads, size_t(bytes_of(threads)));
+    if (blocks * threads > best) best = blocks * threads, *block = threads, *grid = blocks * multiprocessors;
+  }
   return code;
 }
 template <class F>

@@ -121,6 +121,15 @@ inline float fma_to_odd(float a, float b, float c) {
   static inline T __hfma(T a, T b, T c) { return T(::samebits::fma_to_odd(float(a), float(b), float(c))); }                           \
   static inline T2 __hfma2(T2 a, T2 b, T2 c) { return T2(__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)); }                             \
   static inline T __hfma_relu(T a, T b, T c) { T r = __hfma(a, b, c); return float(r) < 0 ? T(0.0f) : r; }                            \
+  static inline T2 __hfma2_relu(T2 a, T2 b, T2 c) { return T2(__hfma_relu(a.x, b.x, c.x), __hfma_relu(a.y, b.y, c.y)); }              \
+  static inline T __hadd_sat(T a, T b) { return T(__saturatef(float(a + b))); }                                                       \
+  static inline T __hsub_sat(T a, T b) { return T(__saturatef(float(a - b))); }                                                       \
+  static inline T __hmul_sat(T a, T b) { return T(__saturatef(float(a * b))); }                                                       \
+  static inline T __hfma_sat(T a, T b, T c) { return T(__saturatef(float(__hfma(a, b, c)))); }                                        \
+  static inline T2 __hadd2_sat(T2 a, T2 b) { return T2(__hadd_sat(a.x, b.x), __hadd_sat(a.y, b.y)); }                                 \
+  static inline T2 __hsub2_sat(T2 a, T2 b) { return T2(__hsub_sat(a.x, b.x), __hsub_sat(a.y, b.y)); }                                 \
+  static inline T2 __hmul2_sat(T2 a, T2 b) { return T2(__hmul_sat(a.x, b.x), __hmul_sat(a.y, b.y)); }                                 \
+  static inline T2 __hfma2_sat(T2 a, T2 b, T2 c) { return T2(__hfma_sat(a.x, b.x, c.x), __hfma_sat(a.y, b.y, c.y)); }                 \
   SAMEBITS_SMALL_COMPARE(T, T2, ==, eq)                                                                                               \
   SAMEBITS_SMALL_COMPARE(T, T2, !=, ne)                                                                                               \
   SAMEBITS_SMALL_COMPARE(T, T2, <, lt)                                                                                                \
@@ -135,6 +144,8 @@ inline float fma_to_odd(float a, float b, float c) {
   static inline T __hmin_nan(T a, T b) { return __hisnan(a) ? a : __hisnan(b) ? b : __hmin(a, b); }                                   \
   static inline T2 __hmax2(T2 a, T2 b) { return T2(__hmax(a.x, b.x), __hmax(a.y, b.y)); }                                             \
   static inline T2 __hmin2(T2 a, T2 b) { return T2(__hmin(a.x, b.x), __hmin(a.y, b.y)); }                                             \
+  static inline T2 __hmax2_nan(T2 a, T2 b) { return T2(__hmax_nan(a.x, b.x), __hmax_nan(a.y, b.y)); }                                 \
+  static inline T2 __hmin2_nan(T2 a, T2 b) { return T2(__hmin_nan(a.x, b.x), __hmin_nan(a.y, b.y)); }                                 \
   static inline float __low2float(T2 a) { return a.x; }                                                                               \
   static inline float __high2float(T2 a) { return a.y; }                                                                              \
   static inline T2 __lowhigh2highlow(T2 a) { return T2(a.y, a.x); }                                                                   \
@@ -171,11 +182,17 @@ inline float fma_to_odd(float a, float b, float c) {
   static inline T& operator OP##=(T& x, const T& y) { return x = NAME(x, y); }                          \
   static inline T2 operator OP(const T2& x, const T2& y) { return T2(NAME(x.x, y.x), NAME(x.y, y.y)); } \
   static inline T2& operator OP##=(T2& x, const T2& y) { return x = x OP y; }
-#define SAMEBITS_SMALL_COMPARE(T, T2, OP, NAME)                                                                         \
-  static inline bool operator OP(const T& a, const T& b) { return float(a) OP float(b); }                               \
-  static inline bool __h##NAME(T a, T b) { return float(a) OP float(b); }                                               \
-  static inline bool __hb##NAME##2(T2 a, T2 b) { return float(a.x) OP float(b.x) && float(a.y) OP float(b.y); }         \
-  static inline T2 __h##NAME##2(T2 a, T2 b) { return T2(T(float(float(a.x) OP float(b.x))), T(float(float(a.y) OP float(b.y)))); }
+// As functions false with a NaN, those that end in u true; operators as of floats.
+#define SAMEBITS_SMALL_COMPARE(T, T2, OP, NAME)                                                                                              \
+  static inline bool operator OP(const T& a, const T& b) { return float(a) OP float(b); }                                                    \
+  static inline bool __h##NAME(T a, T b) { float x = a, y = b; return x == x && y == y && x OP y; }                                          \
+  static inline bool __h##NAME##u(T a, T b) { float x = a, y = b; return x != x || y != y || x OP y; }                                       \
+  static inline bool __hb##NAME##2(T2 a, T2 b) { return __h##NAME(a.x, b.x) && __h##NAME(a.y, b.y); }                                        \
+  static inline bool __hb##NAME##u2(T2 a, T2 b) { return __h##NAME##u(a.x, b.x) && __h##NAME##u(a.y, b.y); }                                 \
+  static inline T2 __h##NAME##2(T2 a, T2 b) { return T2(T(float(__h##NAME(a.x, b.x))), T(float(__h##NAME(a.y, b.y)))); }                     \
+  static inline T2 __h##NAME##u2(T2 a, T2 b) { return T2(T(float(__h##NAME##u(a.x, b.x))), T(float(__h##NAME##u(a.y, b.y)))); }              \
+  static inline unsigned __h##NAME##2_mask(T2 a, T2 b) { return (__h##NAME(a.x, b.x) ? 0xFFFFu : 0) | (__h##NAME(a.y, b.y) ? 0xFFFF0000u : 0); } \
+  static inline unsigned __h##NAME##u2_mask(T2 a, T2 b) { return (__h##NAME##u(a.x, b.x) ? 0xFFFFu : 0) | (__h##NAME##u(a.y, b.y) ? 0xFFFF0000u : 0); }
 #define SAMEBITS_SMALL_MATH(T, T2, NAME, RESULT)                     \
   static inline T h##NAME(T v) { float f = v; return T(float(RESULT)); } \
   static inline T2 h2##NAME(T2 v) { return T2(h##NAME(v.x), h##NAME(v.y)); }
