@@ -29,10 +29,10 @@ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 /// How many of `reads` reads are in flight at once, at most `most`: a divisor that is not much less, or what leaves the last turn
 /// nearly full.
 constexpr int in_flight(int reads, int most) {
-  for (int n = most; n >= ceil_div(most, 2); --n) {
-    if (reads % n == 0) return n;
-  }
-  return ceil_div(reads, ceil_div(reads, most));
+    for (int n = most; n >= ceil_div(most, 2); --n) {
+        if (reads % n == 0) return n;
+    }
+    return ceil_div(reads, ceil_div(reads, most));
 }
 
 // QK
@@ -71,71 +71,71 @@ constexpr int kOwned = ceil_div(kD, kThreads);  // head dimensions of a thread o
 
 /// The arguments of a call, as pyref/classic_spec.py declares them. A source that defines SB_WORKSPACE has a workspace among them.
 struct Params {
-  T* out;  // [n, h, d]
-  int64_t out_stride[2];
-  const T* q;  // [n, h, d]
-  int64_t q_stride[2];
-  const C* k_cache;  // [pages, g, d/x, page, x]
-  int64_t k_cache_stride[2];
-  const C* v_cache;  // [pages, g, d, page]
-  int64_t v_cache_stride[2];
-  const int32_t* block_tables;  // [n, max_pages]
-  int64_t block_tables_stride[1];
-  const int32_t* seq_lens;    // [n]
-  const float* alibi_slopes;  // [h]; null: none
-  const float* k_scale;       // [1] or [g]; null unless the caches are fp8
-  const float* v_scale;       // likewise
-  float* lse;                 // [n, h]; null where nobody wants it
-  int64_t lse_stride[2];
+    T* out;  // [n, h, d]
+    int64_t out_stride[2];
+    const T* q;  // [n, h, d]
+    int64_t q_stride[2];
+    const C* k_cache;  // [pages, g, d/x, page, x]
+    int64_t k_cache_stride[2];
+    const C* v_cache;  // [pages, g, d, page]
+    int64_t v_cache_stride[2];
+    const int32_t* block_tables;  // [n, max_pages]
+    int64_t block_tables_stride[1];
+    const int32_t* seq_lens;    // [n]
+    const float* alibi_slopes;  // [h]; null: none
+    const float* k_scale;       // [1] or [g]; null unless the caches are fp8
+    const float* v_scale;       // likewise
+    float* lse;                 // [n, h]; null where nobody wants it
+    int64_t lse_stride[2];
 #ifdef SB_WORKSPACE
-  float* tmp_out;  // [n, h, parts, d]: a; partitions in which no token takes part are neither written nor read
-  int64_t tmp_out_stride[3];
-  float* exp_sums;    // [n, h, parts]: l
-  float* max_logits;  // [n, h, parts]: m
+    float* tmp_out;  // [n, h, parts, d]: a; partitions in which no token takes part are neither written nor read
+    int64_t tmp_out_stride[3];
+    float* exp_sums;    // [n, h, parts]: l
+    float* max_logits;  // [n, h, parts]: m
 #endif
-  float scale;
-  float scale2;
-  float cap;       // 0: none
-  int64_t window;  // 0: none
-  int64_t tp_rank;
-  int64_t blocksparse_local_blocks;
-  int64_t blocksparse_vert_stride;  // 0, 1: no pattern
-  int64_t blocksparse_block_size;
-  int64_t blocksparse_head_sliding_step;
-  int64_t max_seq_len;
-  int64_t n;
-  int64_t h;
-  int64_t pages;
-  int64_t g;
-  int64_t max_pages;
-  int64_t k_scales;
-  int64_t v_scales;
+    float scale;
+    float scale2;
+    float cap;       // 0: none
+    int64_t window;  // 0: none
+    int64_t tp_rank;
+    int64_t blocksparse_local_blocks;
+    int64_t blocksparse_vert_stride;  // 0, 1: no pattern
+    int64_t blocksparse_block_size;
+    int64_t blocksparse_head_sliding_step;
+    int64_t max_seq_len;
+    int64_t n;
+    int64_t h;
+    int64_t pages;
+    int64_t g;
+    int64_t max_pages;
+    int64_t k_scales;
+    int64_t v_scales;
 #ifdef SB_WORKSPACE
-  int64_t parts;
+    int64_t parts;
 #endif
 };
 
 /// N neighbouring elements, read in one access of up to 16 bytes (in several beyond).
 template <typename U, int N>
 struct alignas(smaller(16, N * static_cast<int>(sizeof(U)))) Pack {
-  U at[N];
+    U at[N];
 };
 
 template <int N, typename U>
 __device__ __forceinline__ Pack<U, N> load(const U* address) {
-  return *reinterpret_cast<const Pack<U, N>*>(address);
+    return *reinterpret_cast<const Pack<U, N>*>(address);
 }
 
 /// The values of elements of a cache: exact, or of fp8 dequantised (C11).
 template <int N>
 __device__ __forceinline__ Pack<float, N> values_of(const Pack<C, N>& pack, float scale) {
-  Pack<float, N> values;
-  to_f32<N>(pack.at, values.at);
-  if constexpr (kFp8) {
+    Pack<float, N> values;
+    to_f32<N>(pack.at, values.at);
+    if constexpr (kFp8) {
 #pragma unroll
-    for (int e = 0; e < N; ++e) values.at[e] = mul(values.at[e], scale);
-  }
-  return values;
+        for (int e = 0; e < N; ++e) values.at[e] = mul(values.at[e], scale);
+    }
+    return values;
 }
 
 }  // namespace sb::classic
