@@ -30,7 +30,8 @@ __device__ __forceinline__ void join_cluster(const PagedDecodeParams& p, Block<S
     const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
     const Row& row = s.row;
     const int blocks = static_cast<int>(cluster.num_blocks()), rank = static_cast<int>(cluster.block_rank());
-    const int elements = row.heads * D, part = (elements + blocks - 1) / blocks, end = (rank + 1) * part < elements ? (rank + 1) * part : elements;
+    const int elements = row.heads * D, part = (elements + blocks - 1) / blocks;
+    const int end = (rank + 1) * part < elements ? (rank + 1) * part : elements;
     cluster.sync();  // all states are there
     for (int at = rank * part + S::thread(); at < end; at += S::kThreads) {
         const int h = at / D, d = at % D;

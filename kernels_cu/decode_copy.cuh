@@ -67,11 +67,12 @@ __device__ __forceinline__ int kept(int value) {
 // Brings K and V of one kv head: the stages of this thread's tiles in the order of the work, S::kAhead of them under way.
 template <class S>
 struct Stream {
-    // K: a pass copies a piece (16 bytes) of kStep tokens' K for every piece of the stage. Neighbouring threads take what is likely to lie side by
-    // side: a token's pieces, or a piece's tokens.
+    // K: a pass copies the stage's pieces (16 bytes) of kStep tokens. Neighbouring threads take what is likely to lie side by side: a token's
+    // pieces, or a piece's tokens.
     static constexpr int kPieces = S::kVectorsOfStage, kStep = S::kLanes / kPieces;
     // V, a dimension's tokens side by side: a pass copies a run of tokens of each of kDimStep dimensions.
-    static constexpr int kRun = kPage < kX ? kPage : kX, kRuns = S::kTokensOfStage / kRun, kDimStep = kRows ? 1 : S::kLanes / kRuns;
+    static constexpr int kRunLength = kPage < kX ? kPage : kX, kRuns = S::kTokensOfStage / kRunLength;
+    static constexpr int kDimStep = kRows ? 1 : S::kLanes / kRuns;
     static_assert(kRows || S::kLanes % kRuns == 0, "a pass takes whole dimensions");
 
     const PagedDecodeParams& p;
@@ -89,7 +90,7 @@ struct Stream {
     __device__ __forceinline__ Stream(const PagedDecodeParams& params, const Steps& bytes, Block<S>& block, int64_t n, int64_t g)
         : p(params), s(block), steps(bytes), table(p.block_tables + n * p.block_tables_stride[0]) {
         if (kDense) steps.k_vector = kPage * 16, steps.k_token = 16, steps.v_dim = kPage * kSize;
-        if (kRows) steps.v_dim = kSize; else steps.v_token = kSize;
+        if (!kRows) steps.v_token = kSize;
         at.thread = S::thread() % S::kLanes;
         at.slot = S::thread() / S::kLanes;
         keys = reinterpret_cast<uint64_t>(p.k_cache + g * p.k_cache_stride[1]);
@@ -103,7 +104,7 @@ struct Stream {
     // This thread's first place in a pass over K, and over V.
     __device__ __forceinline__ int piece() const { return kRows ? at.thread % kPieces : at.thread / kStep; }
     __device__ __forceinline__ int token() const { return kRows ? at.thread / kPieces : at.thread % kStep; }
-    __device__ __forceinline__ int run() const { return at.thread % kRuns * kRun; }
+    __device__ __forceinline__ int run() const { return at.thread % kRuns * kRunLength; }
 
     // Where a dimension's run of tokens goes to in a stage.
     __device__ __forceinline__ int place_of_run(int dim) const {
@@ -202,21 +203,21 @@ struct Stream {
             for (int i = 0; i < kPasses; ++i) {
                 const int number = at.thread + i * S::kLanes, t = token + number / kVectors;
                 if (kCopies % S::kLanes != 0 && number >= kCopies) continue;
-                const uint64_t page = offset(values, ids[t / kPage], steps.v_page);
-                copy<16>(to + values_to + 16 * i * S::kLanes, offset(page, before_tile() + t % kPage, steps.v_token) + number % kVectors * 16, t >= at.low && t < at.high);
+                const uint64_t from = offset(offset(values, ids[t / kPage], steps.v_page), before_tile() + t % kPage, steps.v_token);
+                copy<16>(to + values_to + 16 * i * S::kLanes, from + number % kVectors * 16, t >= at.low && t < at.high);
             }
         } else {
             const int t = token + run();
             const int inner = before_tile() + (kPage > S::kTokensOfStage ? token % kPage : 0);
             const uint64_t from = offset(offset(values, inner, steps.v_token), ids[static_cast<unsigned>(t) / kPage], steps.v_page);
-            const bool there = t + kRun > at.low && t < at.high;
+            const bool there = t + kRunLength > at.low && t < at.high;
             constexpr int kPieces = S::kTokensOfStage / kX;  // of a dimension
 #pragma unroll
             for (int i = 0; i < (D + kDimStep - 1) / kDimStep; ++i) {
                 const int dim = at.thread / kRuns + i * kDimStep;
                 if (D % kDimStep != 0 && dim >= D) continue;
                 const int place = kDimStep % 8 == 0 ? values_to + 16 * i * kDimStep * kPieces : place_of_run(dim);
-                copy<kRun * kSize>(to + place, offset(from, i * kDimStep, steps.v_dim), there);
+                copy<kRunLength * kSize>(to + place, offset(from, i * kDimStep, steps.v_dim), there);
             }
         }
     }

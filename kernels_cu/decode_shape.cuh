@@ -46,7 +46,8 @@ struct PagedDecodeParams {
     int64_t n, h, pages, g, max_pages, k_scales, v_scales, states;
 };
 
-// Bytes from one page, vector of head dimensions, or token of K to the next, and from one page, dimension or token of V: below 4 GiB (decode_spec.py).
+// Bytes from one page, vector of head dimensions or token of K to the next, and from one page, dimension or token of V. They are below 4 GiB
+// (decode_spec.py).
 struct Steps {
     unsigned k_page, k_vector, k_token, v_page, v_dim, v_token;
 
@@ -115,7 +116,7 @@ struct Shape {
     static constexpr int kStages = kStagesOfK + kStagesOfV;
     static constexpr int kMost = kStages < 7 ? kStages + 1 : 8;  // a tile's page ids come with the first stage of the tile before
     static constexpr int kBuffers = kTiles == 1 ? clamp(kStages, 2, 4) : clamp((227 * 1024 / kResident - kFixed) / (kTiles * kBytes), 2, kMost);
-    static constexpr int kAhead = kTiles == 1 && kBuffers == kStages ? kBuffers : kBuffers - 1;  // stages under way; a tile alone uses no buffer twice
+    static constexpr int kAhead = kTiles == 1 && kBuffers == kStages ? kBuffers : kBuffers - 1;  // under way; a tile alone uses no buffer twice
 
     // The number of this thread, with bounds that the compiler sees.
     __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x % kThreads); }

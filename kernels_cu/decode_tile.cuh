@@ -113,7 +113,8 @@ __device__ __forceinline__ void softmax(Block<S>& s, const Tile& at, const float
             if constexpr (kPad < 4) {
                 for (int j = 0; j < kPad; ++j) p[j] = weights[i * kPad + j];
             } else {
-                *reinterpret_cast<float4*>(p + h) = {weights[i * kPad + h], weights[i * kPad + h + 1], weights[i * kPad + h + 2], weights[i * kPad + h + 3]};
+                const float* w = &weights[i * kPad + h];
+                *reinterpret_cast<float4*>(p + h) = {w[0], w[1], w[2], w[3]};
             }
         }
     }
