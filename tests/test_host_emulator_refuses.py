@@ -64,7 +64,9 @@ FAILURES = {
     7: (ILLEGAL_ADDRESS, ["kernel recursion", "stack of", "exhausted"]),
     9: (LAUNCH_FAILURE, ["no reason"]),
     10: (ASSERT, ["faults.cu:", "out[0] == 12345"]),
-    11: (LAUNCH_FAILURE, ["launch from device code"]),
+    11: (LAUNCH_FAILURE, ["launch from device code", "nested more than 24 deep"]),
+    13: (LAUNCH_FAILURE, ["deadlock", "warp 1 lanes 0-31 wait at an mbarrier (", "lacks 1 of 2 arrivals"]),
+    14: (LAUNCH_FAILURE, ["deadlock", "warp 0 lanes 0-31 wait at a numbered barrier (", "number 3, to which 32 of 64 threads have come"]),
     12: (INVALID_CONFIGURATION, ["kernel fine", "was called without <<<...>>>"]),
 }
 if platform.machine() in ("x86_64", "AMD64"):  # an arm64 CPU does both without a word

@@ -43,6 +43,21 @@ __global__ void recursion(int* out) { out[0] = deep(out, 1000000); }
 __global__ void division(int* out, int zero) { out[threadIdx.x] = 7 / (int(threadIdx.x) - 3 + zero); }
 __global__ void throwing(int* out) { if (*out == 0) throw std::runtime_error("no reason"); }
 __global__ void asserting(int* out) { assert(out[0] == 12345); }
+__global__ void one_arrival_missing(int* out) {
+  __shared__ unsigned long long bar;
+  unsigned at = unsigned(__cvta_generic_to_shared(&bar)), done = 0;
+  if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 2; mbarrier.arrive.shared.b64 _, [%0];" ::"r"(at));
+  __syncthreads();
+  while (!done) {
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(at));
+    if (!done) __nanosleep(100);
+  }
+  *out = 1;
+}
+__global__ void too_few_at_a_barrier(int* out) {
+  if (threadIdx.x < 32) asm volatile("bar.sync 3, 64;");
+  *out = 1;
+}
 __global__ void nested(int* out);
 __global__ void nested(int* out) { if (*out == 77) return; nested<<<1, 1>>>(out); }
 __global__ void fine(int* out) { out[threadIdx.x] = threadIdx.x; }
@@ -61,6 +76,8 @@ extern "C" int fail(int which, int* out) {
     case 9: throwing<<<1, 1>>>(out); break;
     case 10: asserting<<<1, 1>>>(out); break;
     case 11: nested<<<1, 1>>>(out); break;
+    case 13: one_arrival_missing<<<1, 64>>>(out); break;
+    case 14: too_few_at_a_barrier<<<1, 64>>>(out); break;
     case 12: fine(out); break;  // no configuration
     default: fine<<<1, 64>>>(out); break;
   }

@@ -77,6 +77,20 @@ __global__ void within_a_block(const int4* x, int* sums, unsigned* counts) {
   }
 }
 
+// A thread whose arrival the others wait for looks fifty times before it comes: nobody is stuck.
+__global__ void one_comes_late(int* times) {
+  __shared__ word bar;
+  if (threadIdx.x == 0) initialise(&bar, 1);
+  __syncthreads();
+  int looks = 0;
+  for (unsigned done = 0; !done;) {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done) : "r"(address_of(&bar)) : "memory");
+    if (threadIdx.x == 40 && !done && ++looks == 50) arrive(&bar);
+  }
+  if (threadIdx.x == 40) *times = looks;
+}
+
 // Every block fills the next one's buffer from its own, which that block's mbarrier counts, and tells it so besides.
 __global__ void __cluster_dims__(4) around_a_cluster(int* out) {
   __shared__ alignas(16) int mine[64], theirs[64];
@@ -107,9 +121,11 @@ int main() {
   unsigned* counts = fresh<unsigned>(2);
   within_a_block<<<1, 32>>>(upload(x), sums, counts);
   around_a_cluster<<<8, 64>>>(out);
+  int* looks = fresh<int>(1);
+  one_comes_late<<<1, 64>>>(looks);
   std::vector<int> got = download(sums, 32), moved = download(out, 512);
   std::vector<unsigned> counted = download(counts, 2);
-  bool good = counted[0] == 3 && counted[1] == 0;
+  bool good = counted[0] == 3 && counted[1] == 0 && download(looks, 1)[0] == 50;
   for (int t = 0; t < 32; ++t) good = good && got[t] == (31 - t) + 1000 * (31 - t) + 7 * (32 + (t ^ 1));
   for (int i = 0; i < 512; ++i) good = good && moved[i] == 100 * ((i / 64 + 3) % 4) + 63 - i % 64;
   return verdict(good);
