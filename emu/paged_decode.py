@@ -15,6 +15,7 @@ from emu.decode_shape import SPAN, START, THREADS, TILE, Block, Params, Place, R
 from emu.simt import device
 from pyref.spec import Call
 
+MAX_GRID = 65535  # blocks along y and z
 _MINUS_INF = np.float32(-np.inf)
 
 
@@ -64,7 +65,7 @@ def kernel(shape: Shape) -> Any:
     @cuda.jit
     def decode(  # noqa: ANN202
         out, lse, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, sinks, k_scale, v_scale,  # noqa: ANN001
-        part_a, part_l, part_m, scale, scale2, cap, window, split,  # noqa: ANN001
+        part_a, part_l, part_m, scale, scale2, cap, window, split, first_sequence,  # noqa: ANN001
     ):  # fmt: skip
         p = Params(
             out, lse, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, sinks, k_scale, v_scale,
@@ -81,7 +82,8 @@ def kernel(shape: Shape) -> Any:
         )
         thread = cuda.threadIdx.x
         warp, lane = thread // 32, thread % 32
-        n, g, share = index(cuda.blockIdx.z), index(cuda.blockIdx.x) // HEAD_BLOCKS, index(cuda.blockIdx.y)  # share: its part of the row
+        n, g = index(first_sequence + cuda.blockIdx.z), index(cuda.blockIdx.x) // HEAD_BLOCKS
+        share = index(cuda.blockIdx.y)  # the block's part of the row
         head = g * GROUP + cuda.blockIdx.x % HEAD_BLOCKS * HEADS
         start, length, first_unit, units, blocks = measure(p, n)
         heads = min((g + 1) * GROUP - head, HEADS)
@@ -168,7 +170,9 @@ def launch(call: Call) -> None:
     shape = Shape(call.dtypes["T"], call.dtypes["C"], axes["d"], axes["page"], axes["group"], axes["rows"], warps=1 if split else 4)
     shares = max(-(-longest // (split * SPAN * TILE if split else TILE)), 1)
     p = params(call)
-    kernel(shape)[(axes["g"] * shape.head_blocks, shares, axes["n"]), THREADS](*p)
+    for first in range(0, axes["n"], MAX_GRID):
+        grid = (axes["g"] * shape.head_blocks, shares, min(axes["n"] - first, MAX_GRID))
+        kernel(shape)[grid, THREADS](*p, first)
     if shares > 1:
         join = join_kernel(shape)[(axes["n"], axes["h"]), THREADS]
         join(p.out, p.lse, p.seq_lens, p.sinks, p.part_a, p.part_l, p.part_m, p.window, p.split)
