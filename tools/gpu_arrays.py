@@ -7,14 +7,16 @@ from typing import Any
 
 from kernels_cu import build
 from kernels_cu.torch_arrays import describe
-from pyref.spec import Call, Kernel
+from pyref.spec import MAX_SHARED_BYTES, Call, Kernel
 from tools import device
 
 
 def bind(kernel: Kernel, **arguments: Any) -> Call:
-    """A Call over CUDA tensors: every check of SPEC that needs no values. All outputs and workspaces must be given."""
+    """A Call over tensors of a GPU, or of the CPU for the emulator: every check of SPEC that needs no values. All outputs and workspaces
+    must be given."""
     described = {name: describe(value) if hasattr(value, "data_ptr") else value for name, value in arguments.items()}
-    return kernel.bind(described, shared_bytes=device.current().shared_bytes)
+    on_gpu = any(getattr(value, "is_cuda", False) for value in arguments.values())
+    return kernel.bind(described, shared_bytes=device.current().shared_bytes if on_gpu else MAX_SHARED_BYTES)
 
 
 class Launch:
