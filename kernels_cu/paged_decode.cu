@@ -227,18 +227,22 @@ cudaError_t launch(const PagedDecodeParams& p, int multiprocessors, int architec
 }
 
 extern "C" int paged_decode(const PagedDecodeParams* params, void* stream) {
-    const PagedDecodeParams& p = *params;
+    PagedDecodeParams p = *params;
     if (p.n == 0 || p.h == 0) return 0;  // an empty grid cannot be launched
-    int device = 0, multiprocessors = 0, architecture = 0;
+    int device = 0, multiprocessors = 0, architecture = 0, shared = 0;
     cudaError_t failed = cudaGetDevice(&device);
     if (failed == cudaSuccess) failed = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
     if (failed == cudaSuccess) failed = cudaDeviceGetAttribute(&architecture, cudaDevAttrComputeCapabilityMajor, device);
+    if (failed == cudaSuccess) failed = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (failed != cudaSuccess) return failed;
+    const auto fits = [&](auto shape) { return sizeof(Block<decltype(shape)>) <= static_cast<size_t>(shared); };
     const auto run = [&](auto shape) { return launch<decltype(shape)>(p, multiprocessors, architecture, static_cast<cudaStream_t>(stream)); };
-    if (p.split == 0) return run(Shape<4, 1, 2>());
+    using Alone = Shape<4, 1, 2>;
     using Few = Shape<2, 4>;
+    if (p.split == 0 && fits(Alone())) return run(Alone());
+    if (p.split == 0) p.split = 1;
     const int64_t blocks = p.n * p.g * Few::kHeadBlocks * shares<Few>(p);
-    if (p.warps == 0 ? blocks > multiprocessors : p.warps == 1) return run(Shape<1, 4>());
+    if (p.warps == 1 || (p.warps == 0 && blocks > multiprocessors) || !fits(Few())) return run(Shape<1, 4>());
     if (kGroup > 4 && 2 * blocks <= multiprocessors) return run(Shape<2, 4, (kGroup > 4 ? 4 : 8)>());  // half of the heads a block
     return run(Few());
 }

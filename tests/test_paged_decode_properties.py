@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernels_cu import build
 from pyref import contract, paged_decode
 from pyref.cache_types import FP8
 from pyref.decode_spec import SPAN, TILE, choose_split, spans
 from tests import harness
 from tests.decode_cases import CASES
 from tests.decode_inputs import LAYOUTS, case, derived, inputs
-from tools import compare, legs, verify
+from tools import cases, compare, legs, verify
 from tools.arena import Region, place, sentinel
 from tools.cases import Case
 from tools.data import Stream
@@ -92,6 +93,26 @@ def test_the_launcher_chooses_among_shares_that_exist() -> None:
     assert choose_split(1, 8, 1024) == 0, "few rows: a tile a block"
     assert choose_split(256, 8, 8192) >= 2, "many rows: as few blocks as fill the GPU"
     assert choose_split(64, 8, 2048, multiprocessors=10**6) == 0
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_120"])
+def test_every_device_has_room(arch: str) -> None:
+    """Blocks of a GPU have 64 to 227 KiB of shared memory, and 46 to 132 multiprocessors to be alone on: no mapping asks for more."""
+    if missing := legs.leg("host").missing():
+        pytest.skip(missing)
+    for d, group in ((128, 8), (64, 1), *([(256, 1)] if arch != "sm_75" else [])):  # beyond 128 dimensions a block needs 88 KiB
+        base = case("devices", "", h=group, d=d, lens=(1100, 3))
+        expected = results(base)
+        for split, warps in ((0, 0), (1, 0), (1, 1), (1, 2), (2, 2)):
+            arguments = inputs(variant(base, split=split, warps=warps))
+            call = paged_decode.SPEC.bind(cases.views(arguments))
+            library = build.load(build.host_library(call.kernel, call.constants()))
+            assert library.samebits_set_arch(arch.encode()) == 0
+            try:
+                legs.Host().launch(library, call)
+            finally:
+                library.samebits_set_arch(b"sm_90")
+            assert_same({name: arguments[name].view for name in expected}, expected, (arch, d, split, warps))
 
 
 @pytest.mark.parametrize(("split", "warps", "order"), [(*share, order) for share in ((0, 0), (1, 1), (1, 2)) for order in ORDERS])
