@@ -130,6 +130,8 @@ def test_what_host_code_calls() -> None:
         assert device.compute_capability == (9, 0)
         assert device.MULTIPROCESSOR_COUNT > 0
         assert device.name
+    assert cuda.is_supported_version()
+    cuda.current_context().synchronize()
     start, end, stream = cuda.event(), cuda.event(timing=False), cuda.stream()
     seen: list[Any] = []
     a, b = np.ones(5, np.float32), cuda.pinned_array(4, np.float32)
