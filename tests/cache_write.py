@@ -140,9 +140,9 @@ def check_negative_slots(stem: str, cache_shape: Shape, pages: Callable[[np.ndar
             assert np.argwhere((view != 0xFFA5).any(2)).tolist() == [[1, 5]], leg.name
 
 
-def check_far_pages(stem: str, leg: str, cache_shape: Shape) -> None:
-    """BUGS: block id x stride in 32 bits. Pages of 8 heads of 128 times 16: page 262,145 begins at element 2^32 + 16,384, which 32 bits,
-    signed or not, take for page 1. No big memory is used."""
+def check_far_pages_and_rows(stem: str, leg: str, cache_shape: Shape) -> None:
+    """BUGS: block id x stride, rows x width in 32 bits. Pages of 8 heads of 128 times 16: page 262,145 begins at element 2^32 + 16,384,
+    which 32 bits, signed or not, take for page 1; row 16 begins at element 2^32, which they take for row 0. No big memory is used."""
     runner = legs.leg(leg)
     if runner.missing():
         pytest.skip(runner.missing() or "")
@@ -154,14 +154,17 @@ def check_far_pages(stem: str, leg: str, cache_shape: Shape) -> None:
         for size in reversed(full[1:]):
             strides.insert(0, strides[0] * size)
         caches[f"{name}_cache"] = sparse(full, storage, tuple(strides))
-    rows = anything(Stream(7), (2, 1, g, d), storage)
-    slots = np.array([(pages - 1) * page + 5])
-    runner.run(cases.kernel(stem).bind({"k": rows[0], "v": rows[1], **caches, "slots": slots}, checked=True), {})
-    for name, values in zip("kv", rows, strict=True):
+    rows = {name: sparse((17, g, d), storage, (2**28, d, 1)) for name in ("k", "v")}
+    slots = np.full(17, -1)
+    slots[16] = (pages - 1) * page + 5
+    for name, values in zip(("k", "v"), anything(Stream(7), (2, g, d), storage), strict=True):
+        rows[name][16] = values
+    runner.run(cases.kernel(stem).bind({**rows, **caches, "slots": slots}, checked=True), {})
+    for name, values in rows.items():
         cache = cache_write.bits(caches[f"{name}_cache"])
         assert not cache[:2].any(), "the row went to an offset that was cut to 32 bits"
         arrived = np.sort(cache[-1], axis=None)[-g * d :]
-        assert np.array_equal(arrived, np.sort(cache_write.bits(values), axis=None)), "the row did not arrive"
+        assert np.array_equal(arrived, np.sort(cache_write.bits(values[16]), axis=None)), "the row did not arrive"
 
 
 def bad_input(make: Callable[[], dict[str, Any]], fp8: Callable[[], dict[str, Any]] | None) -> list[Bad]:
