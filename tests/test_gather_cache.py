@@ -166,15 +166,16 @@ def test_bounds_are_kept_unchecked() -> None:
 
 
 @pytest.mark.parametrize("leg", ["ref", "host"])
-def test_far_pages_and_rows(leg: str) -> None:
-    """BUGS: block id x stride, rows x width in 32 bits. Page 2^18 + 1 begins at element 2^32 + 16,384, row 16 at 2^32."""
+def test_far_places(leg: str) -> None:
+    """BUGS: block id x stride, rows x width in 32 bits, with a cache and rows that lie head after head. Page 2^23 + 1 begins at element
+    2^32 + 512, the next head 2^32 + 1,024 after it; row 16 begins at element 2^32, its next head 2^32 + 2^28 after it."""
     runner = legs.leg(leg)
     if runner.missing():
         pytest.skip(runner.missing() or "")
-    f16, pages = np.dtype(np.float16), 2**18 + 2
-    cache = sparse((pages, 4, 32, 128), f16, (16_384, 4096, 128, 1))
-    cache[-1, 3] = anything(Stream(1), (32, 128), f16)
-    k = sparse((17, 32, 128), f16, (2**28, 128, 1))
+    f16, pages = np.dtype(np.float16), 2**23 + 2
+    cache = sparse((pages, 4, 4, 128), f16, (512, 128, pages * 512, 1))
+    cache[-1, 3] = anything(Stream(1), (4, 128), f16)
+    k = sparse((17, 4, 128), f16, (2**28, 17 * 2**28, 1))
     numbers = {"block_table": np.array([[pages - 1]]), "offsets": np.array([16, 17]), "starts": np.array([3])}
     runner.run(SPEC.bind({"k": k, "k_cache": cache, **numbers}, checked=True), {})
     assert np.array_equal(compare.bits(k[-1]), compare.bits(cache[-1, 3])), "the row did not arrive"

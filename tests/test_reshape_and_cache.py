@@ -119,8 +119,8 @@ def test_negative_slots_are_skipped_unchecked() -> None:
 
 
 @pytest.mark.parametrize("leg", ["ref", "host"])
-def test_far_pages_and_rows(leg: str) -> None:
-    cache_write.check_far_pages_and_rows(STEM, leg, cache_shape)
+def test_far_places(leg: str) -> None:
+    cache_write.check_far_places(STEM, leg, cache_shape)
 
 
 @given(st.data())
