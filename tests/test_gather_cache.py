@@ -165,6 +165,17 @@ def test_bounds_are_kept_unchecked() -> None:
         assert compare.difference(leg.name, k.outside(), sentinel(k.view.shape, k.view.dtype).outside()) is None
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_cache_that_runs_backwards(axis: int) -> None:
+    """Pages, slots or heads at a negative stride: elements lie before the first, which is no sign that there is none."""
+    before = inputs(next(case for case in CASES if case.id == "starts"))
+    backwards = np.flip(before["k_cache"].view, axis)
+    expected = harness.compute(STEM, {**before, "k_cache": place(backwards.copy())})["k"]
+    for leg in ("ref", "sim", "host"):
+        got = harness.compute(STEM, {**before, "k_cache": Region(before["k_cache"].buffer, backwards)}, leg)["k"]
+        assert compare.difference(leg, got, expected) is None
+
+
 @pytest.mark.parametrize("leg", ["ref", "host"])
 def test_far_places(leg: str) -> None:
     """BUGS: block id x stride, rows x width in 32 bits, with a cache and rows that lie head after head. Page 2^23 + 1 begins at element
