@@ -37,10 +37,11 @@ struct GatherCacheParams {
 };
 
 constexpr int kMostRows = sb::kTileThreads * sb::kInFlight;
+constexpr int64_t kNowhere = INT64_MIN;  // strides may be negative, and with them the places of elements
 
-/// Where the elements of row r begin in a cache with these strides, or -1: nothing is copied to it.
+/// Where the elements of row r begin in a cache with these strides, or kNowhere: nothing is copied to it.
 __device__ inline int64_t source_of(const GatherCacheParams& p, int64_t r, const int64_t* stride) {
-    if (p.n == 0 || r < static_cast<int64_t>(p.offsets[0]) || r >= static_cast<int64_t>(p.offsets[p.n])) return -1;
+    if (p.n == 0 || r < static_cast<int64_t>(p.offsets[0]) || r >= static_cast<int64_t>(p.offsets[p.n])) return kNowhere;
     int64_t n = 0;
 #pragma unroll 1
     for (int64_t end = p.n; end - n > 1;) {  // offsets[n] <= r < offsets[end]
@@ -53,10 +54,10 @@ __device__ inline int64_t source_of(const GatherCacheParams& p, int64_t r, const
     }
     const int64_t start = p.starts == nullptr ? 0 : static_cast<int64_t>(p.starts[n]);
     const int64_t token = start + r - static_cast<int64_t>(p.offsets[n]);
-    if (token < 0 || token >= p.entries * p.page) return -1;
+    if (token < 0 || token >= p.entries * p.page) return kNowhere;
     const int64_t entry = token / p.page;
     const int64_t id = static_cast<int64_t>(p.block_table[n * p.block_table_stride[0] + entry]);  // C16
-    if (id < 0 || id >= p.pages) return -1;
+    if (id < 0 || id >= p.pages) return kNowhere;
     return id * stride[0] + (token - entry * p.page) * stride[1];
 }
 
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(sb::kTileThreads) gather_rows(const GatherCach
 #pragma unroll
     for (int u = 0; u < sb::kInFlight; ++u) {
         const int row = tiles.row_in_tile(u);
-        found[u] = row < rows && source[row] >= 0;
+        found[u] = row < rows && source[row] != kNowhere;
         if (found[u]) held[u] = sb::load_pack<N>(from + source[row]);
     }
 #pragma unroll

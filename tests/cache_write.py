@@ -140,28 +140,32 @@ def check_negative_slots(stem: str, cache_shape: Shape, pages: Callable[[np.ndar
             assert np.argwhere((view != 0xFFA5).any(2)).tolist() == [[1, 5]], leg.name
 
 
-def check_far_pages(stem: str, leg: str, cache_shape: Shape) -> None:
-    """BUGS: block id x stride in 32 bits. Pages of 8 heads of 128 times 16: page 262,145 begins at element 2^32 + 16,384, which 32 bits,
-    signed or not, take for page 1. No big memory is used."""
+def check_far_places(stem: str, leg: str, cache_shape: Shape) -> None:
+    """BUGS: block id x stride, rows x width in 32 bits, here with caches and rows that lie head after head. Page 2^21 + 1 begins at element
+    2^32 + 2,048, which 32 bits, signed or not, take for page 1, the heads of a cache lie 2^32 + 4,096 apart; row 16 begins at element
+    2^32, the heads of a row lie 2^32 + 2^28 apart. No big memory is used."""
     runner = legs.leg(leg)
     if runner.missing():
         pytest.skip(runner.missing() or "")
-    pages, g, d, page, storage = 262_146, 8, 128, 16, DTYPES["bf16"][0]
-    caches = {}
-    for name in ("k", "v"):
+    pages, g, d, page, storage = 2**21 + 2, 8, 128, 16, DTYPES["bf16"][0]
+    kernel, given = cases.kernel(stem), {}
+    for name, values in zip(("k", "v"), anything(Stream(7), (2, g, d), storage), strict=True):
+        given[name] = sparse((17, g, d), storage, (2**28, 17 * 2**28, 1))
+        given[name][16] = values
         full = cache_shape(name, {"pages": pages, "g": g, "d": d, "page": page}, 8)
-        strides = [1]
-        for size in reversed(full[1:]):
-            strides.insert(0, strides[0] * size)
-        caches[f"{name}_cache"] = sparse(full, storage, tuple(strides))
-    rows = anything(Stream(7), (2, 1, g, d), storage)
-    slots = np.array([(pages - 1) * page + 5])
-    runner.run(cases.kernel(stem).bind({"k": rows[0], "v": rows[1], **caches, "slots": slots}, checked=True), {})
-    for name, values in zip("kv", rows, strict=True):
-        cache = cache_write.bits(caches[f"{name}_cache"])
+        outermost = [kernel.tensors[f"{name}_cache"].names.index(axis) for axis in ("g", "pages")]
+        strides, step = [0] * len(full), 1
+        for axis in reversed([*outermost, *(axis for axis in range(len(full)) if axis not in outermost)]):
+            strides[axis], step = step, step * full[axis]
+        given[f"{name}_cache"] = sparse(full, storage, tuple(strides))
+    slots = np.full(17, -1)
+    slots[16] = (pages - 1) * page + 5
+    runner.run(kernel.bind({**given, "slots": slots}, checked=True), {})
+    for name in ("k", "v"):
+        cache = cache_write.bits(given[f"{name}_cache"])
         assert not cache[:2].any(), "the row went to an offset that was cut to 32 bits"
         arrived = np.sort(cache[-1], axis=None)[-g * d :]
-        assert np.array_equal(arrived, np.sort(cache_write.bits(values), axis=None)), "the row did not arrive"
+        assert np.array_equal(arrived, np.sort(cache_write.bits(given[name][16]), axis=None)), "the row did not arrive"
 
 
 def bad_input(make: Callable[[], dict[str, Any]], fp8: Callable[[], dict[str, Any]] | None) -> list[Bad]:

@@ -41,6 +41,7 @@ CASES = [
     *(case(f"{x}-{out}-scale-1", "a scale that changes nothing", x, out, (1, 1, 256), [1.0], "all") for x, out in BOTH_WAYS[6:]),
     case("to-fp8-a-scale-a-head", "one scale for each g", "bf16", "e4m3", (4, 5, 64), [1.0, 0.5, 3.0, 0.1, 7.0]),
     case("from-fp8-a-scale-a-head", "one scale for each g", "e4m3", "bf16", (4, 5, 64), [1.0, 0.5, 3.0, 0.1, 7.0]),
+    case("heads-of-a-thread", "a thread has row 0, of head 0, and row 5, of head 2", "f16", "e4m3", (2, 3, 43), [1.0, 0.5, 3.0]),
     case("overflow-to-infinity", "f16 has no room for 448 * 200", "e4m3", "f16", (1, 1, 256), [200.0], "all"),
     case("subnormal-results", "products below the least normal f16", "e5m2", "f16", (1, 1, 256), [2.0**-10], "all"),
     case("subnormal-products", "products that are subnormal in binary32 (C1)", "e4m3", "f32", (1, 1, 256), [2.0**-130], "all"),

@@ -148,7 +148,7 @@ def test_it_unpacks_what_layout_packs(data: st.DataObject) -> None:
 def test_bounds_are_kept_unchecked() -> None:
     """Rows beyond k, tokens beyond the table, ids outside the cache: such rows stay as they are, on every leg."""
     page, d = 4, 8
-    table = np.array([[0, -1, 2, 7], [1, 1, 5, -(2**31)], [2, 0, 1, 0]], np.int32)
+    table = np.array([[0, -1, 2, 3], [1, 1, 0, 0], [2, 5, 1, -(2**31)]], np.int32)
     for leg in (legs.leg("ref"), *harness.available()):
         cache, k = place(anything(Stream(1), (3, page, 1, d), np.dtype(np.float16))), sentinel((40, 1, d), np.dtype(np.float16))
         numbers = {"block_table": place(table), "offsets": i32(2, 18, 28, 60), "starts": i32(3, -5, 1)}
@@ -165,16 +165,28 @@ def test_bounds_are_kept_unchecked() -> None:
         assert compare.difference(leg.name, k.outside(), sentinel(k.view.shape, k.view.dtype).outside()) is None
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_cache_that_runs_backwards(axis: int) -> None:
+    """Pages, slots or heads at a negative stride: elements lie before the first, which is no sign that there is none."""
+    before = inputs(next(case for case in CASES if case.id == "starts"))
+    backwards = np.flip(before["k_cache"].view, axis)
+    expected = harness.compute(STEM, {**before, "k_cache": place(backwards.copy())})["k"]
+    for leg in ("ref", "sim", "host"):
+        got = harness.compute(STEM, {**before, "k_cache": Region(before["k_cache"].buffer, backwards)}, leg)["k"]
+        assert compare.difference(leg, got, expected) is None
+
+
 @pytest.mark.parametrize("leg", ["ref", "host"])
-def test_far_pages_and_rows(leg: str) -> None:
-    """BUGS: block id x stride, rows x width in 32 bits. Page 2^18 + 1 begins at element 2^32 + 16,384, row 16 at 2^32."""
+def test_far_places(leg: str) -> None:
+    """BUGS: block id x stride, rows x width in 32 bits, with a cache and rows that lie head after head. Page 2^23 + 1 begins at element
+    2^32 + 512, the next head 2^32 + 1,024 after it; row 16 begins at element 2^32, its next head 2^32 + 2^28 after it."""
     runner = legs.leg(leg)
     if runner.missing():
         pytest.skip(runner.missing() or "")
-    f16, pages = np.dtype(np.float16), 2**18 + 2
-    cache = sparse((pages, 4, 32, 128), f16, (16_384, 4096, 128, 1))
-    cache[-1, 3] = anything(Stream(1), (32, 128), f16)
-    k = sparse((17, 32, 128), f16, (2**28, 128, 1))
+    f16, pages = np.dtype(np.float16), 2**23 + 2
+    cache = sparse((pages, 4, 4, 128), f16, (512, 128, pages * 512, 1))
+    cache[-1, 3] = anything(Stream(1), (4, 128), f16)
+    k = sparse((17, 4, 128), f16, (2**28, 17 * 2**28, 1))
     numbers = {"block_table": np.array([[pages - 1]]), "offsets": np.array([16, 17]), "starts": np.array([3])}
     runner.run(SPEC.bind({"k": k, "k_cache": cache, **numbers}, checked=True), {})
     assert np.array_equal(compare.bits(k[-1]), compare.bits(cache[-1, 3])), "the row did not arrive"

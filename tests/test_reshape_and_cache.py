@@ -37,6 +37,7 @@ CASES = [
     case("vector-over-the-page-end", "8 consecutive slots of two pages of 4", "f16 f16", 1, 16, 4, [*range(4, 16)], pages=4),
     case("33-rows", "a second tile with one row", "f16 f16", 1, 16, 8, [*range(8, 40), 0], pages=5),
     case("70-rows-i32", "three tiles, runs cut by their ends", "f16 f16 i32", 1, 16, 8, [*range(3, 73)], pages=10),
+    case("run-cut-before-its-last", "7 of 8 consecutive slots end a tile", "f16 f16", 1, 16, 8, [*range(7, 40)], pages=5),
     case("one-row", "a tile with one row", "f32 f32", 1, 8, 8, [9]),
     case("padding-in-the-middle", "-1 in a run: no vector over it", "f16 f16", 1, 16, 16, [0, 1, 2, -1, *range(4, 16), -1], pages=1),
     case("all-padding", "nothing is written", "f16 f16", 1, 16, 8, [-1, -1]),
@@ -118,8 +119,8 @@ def test_negative_slots_are_skipped_unchecked() -> None:
 
 
 @pytest.mark.parametrize("leg", ["ref", "host"])
-def test_far_pages(leg: str) -> None:
-    cache_write.check_far_pages(STEM, leg, cache_shape)
+def test_far_places(leg: str) -> None:
+    cache_write.check_far_places(STEM, leg, cache_shape)
 
 
 @given(st.data())

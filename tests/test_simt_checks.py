@@ -276,7 +276,15 @@ def test_races_between_blocks_and_their_cure() -> None:
         cuda.atomic.add(out, 0, 1)
         out[0] = 7
 
-    fires(simt.DataRace, "atomic", kernel=plain_and_atomic, args=(np.zeros(32, np.int32),))
+    @cuda.jit
+    def cleared_without_a_barrier(out):
+        if cuda.threadIdx.x == 0:
+            out[0] = 0
+        cuda.atomic.add(out, 0, 1)
+
+    for kernel in (plain_and_atomic, cleared_without_a_barrier):
+        for order in ("forward", "reverse"):
+            fires(simt.DataRace, "atomic", kernel=kernel, args=(np.zeros(32, np.int32),), order=order)
 
 
 def test_overlapping_arguments_are_one_memory() -> None:

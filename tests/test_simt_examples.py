@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from numba import cuda, float32, int32
 
-from tests.simt_help import FULL, launch
+from emu import simt
+from tests.simt_help import FULL, fires, launch
 
 ORDERS = ("forward", "reverse", "shuffle:11")
 f32 = np.float32
@@ -225,6 +226,41 @@ def test_vectorized_functions() -> None:
     assert (product(x, x) == x * x).all()
     assert (product(np.int32(3), np.arange(4, dtype=np.int32)) == [0, 3, 6, 9]).all()
     assert (running(x) == np.cumsum(x, 1)).all()
+
+
+WEIGHTS = np.array([1, 2, 3, 2, 1], f32)
+
+
+def test_convolution_with_weights_in_constant_memory(run: Any) -> None:
+    @cuda.jit
+    def convolve(x, y, taps):
+        w = cuda.const.array_like(WEIGHTS)
+        s = cuda.shared.array(20, float32)
+        t, i = cuda.threadIdx.x, cuda.grid(1)
+        s[t + 2] = x[i] if i < x.size else 0
+        if t < 2:
+            s[t] = x[i - 2] if i >= 2 else 0
+            s[t + 18] = x[i + 16] if i + 16 < x.size else 0
+        cuda.syncthreads()
+        if i < y.size:
+            total = float32(0)
+            for k in range(taps):
+                total += w[k] * s[t + k]
+            y[i] = total
+
+    @cuda.jit
+    def write():
+        w = cuda.const.array_like(WEIGHTS)
+        w[0] = 7
+
+    x, y = np.arange(40, dtype=f32), np.zeros(40, f32)
+    run(convolve, 3, 16, x, y, 5)
+    assert (y == np.convolve(x, WEIGHTS, "same")).all()
+    fires(simt.OutOfBounds, "index [5] of const array 'w'", "shape (5,)", kernel=convolve, grid=3, block=16, args=(x, y, 6))
+    for check in (False, True):
+        with pytest.raises(ValueError, match="read-only"):
+            launch(write, 1, 1, check=check)
+    assert WEIGHTS[0] == 1
 
 
 def test_streams_events_and_signatures() -> None:

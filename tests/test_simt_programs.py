@@ -43,6 +43,26 @@ def test_sessions_with_a_barrier_over_the_grid_after_some_threads_left(order: st
     assert out.tolist() == [0, 0, 2, 3, 3, 3, 6, 7, 7, 9]
 
 
+def test_a_queue_is_shared_in_a_shuffled_order() -> None:
+    """Forward, the first thread takes all of it, and a race between those that take work cannot be seen."""
+
+    @cuda.jit
+    def take(head, owner, last, racy):
+        i = cuda.atomic.add(head, 0, 1)
+        while i < owner.size:
+            owner[i] = cuda.threadIdx.x
+            if racy:
+                last[0] = i
+            i = cuda.atomic.add(head, 0, 1)
+
+    owner, last = np.full(40, -1), np.zeros(1, np.int64)
+    for order in ("shuffle:1", "shuffle:2"):
+        owner[:] = -1
+        launch(take, 1, 8, np.zeros(1, np.int64), owner, last, False, check=True, order=order)
+        assert sorted(set(owner.tolist())) == list(range(8))
+        fires(simt.DataRace, "write of last[0]", kernel=take, block=8, args=(np.zeros(1, np.int64), owner, last, True), order=order)
+
+
 def test_a_grid_barrier_needs_every_block_and_its_first_thread() -> None:
     @cuda.jit
     def leaves(thread, block):
@@ -130,6 +150,8 @@ def test_what_host_code_calls() -> None:
         assert device.compute_capability == (9, 0)
         assert device.MULTIPROCESSOR_COUNT > 0
         assert device.name
+    assert cuda.is_supported_version()
+    cuda.current_context().synchronize()
     start, end, stream = cuda.event(), cuda.event(timing=False), cuda.stream()
     seen: list[Any] = []
     a, b = np.ones(5, np.float32), cuda.pinned_array(4, np.float32)

@@ -106,8 +106,8 @@ def test_negative_slots_are_skipped_unchecked() -> None:
 
 
 @pytest.mark.parametrize("leg", ["ref", "host"])
-def test_far_pages(leg: str) -> None:
-    cache_write.check_far_pages(STEM, leg, cache_shape)
+def test_far_places(leg: str) -> None:
+    cache_write.check_far_places(STEM, leg, cache_shape)
 
 
 def test_k_and_v_of_one_qkv_tensor() -> None:

@@ -6,6 +6,9 @@
 
 `install()` does it for the whole process; `python -m emu.simt SCRIPT.py` for a script. NUMBA_ENABLE_CUDASIM=1 must be set before numba is
 imported; importing nothing of numba before `install()` is enough. This module itself imports neither numba nor greenlet.
+
+Kernels compute as Python and NumPy do. Numba's compiler computes with integer elements in 64 bits; here those of 8, 16 and 32 bits wrap at
+their own width (write `int(x[i])` for sums of bytes). `math` and Python's `/` raise where a GPU gives NaN or infinity.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""cuda.atomic. Threads change hands only where they wait, so a plain read and write is atomic with every other."""
+"""cuda.atomic. Threads change hands only where they wait and behind atomics, so a plain read and write is atomic with every other."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def _update(array: Any, index: Any, operands: tuple[Any, ...], step: Callable[..
         t.polled = None
         array[index] = new
         S.launch.idle = 0
+        S.launch.after_atomic(t)
     return old
 
 

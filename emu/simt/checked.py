@@ -15,21 +15,25 @@ from typing import Any
 import numpy as np
 
 from emu.simt.errors import OutOfBounds, user_frame
+from emu.simt.records import Record
 from emu.simt.shadow import Cell, Region
 from emu.simt.state import S
 
 
 class Checked:
-    """Stands for `array` inside a kernel. `name` is what errors call it, `region` records accesses (None: bounds only)."""
+    """Stands for `array` inside a kernel. `name` is what errors call it, `region` records accesses (None: bounds only). Of a structured
+    array each of the `fields` records its own, in the region `memory`."""
 
-    __slots__ = ("array", "cells", "name", "offset", "races", "region", "shape", "span", "steps", "unit")
+    __slots__ = ("array", "cells", "fields", "memory", "name", "offset", "races", "region", "shape", "span", "steps", "unit")
 
     def __init__(self, array: np.ndarray, name: Any, region: Region | None) -> None:
         self.array = array
         self.name = name
         self.shape = array.shape
+        self.memory = region
+        self.fields: dict[str, Checked] | None = None
         if array.dtype.names:
-            region = None  # fields are reached by views that record nothing
+            self.fields, region = {}, None
         self.region = region
         self.races = region is not None and region.races
         self.cells: dict[Any, Cell] = {}  # index -> its cell, for indices that were found to be inside: most accesses end here
@@ -70,6 +74,8 @@ class Checked:
                     if region is not None:
                         frame = sys._getframe(1)
                         region.log += (S.thread.now, self, index, frame.f_code, frame.f_lasti)
+                    elif self.fields is not None:
+                        return Record(self, index)
                     return value
             except (IndexError, TypeError, ValueError):  # outside, or no single element
                 pass
@@ -107,6 +113,9 @@ class Checked:
             elif region is not None:
                 for each in self._find(index):
                     region.write(each, self, index, sys._getframe(1), value)
+            elif self.fields is not None:
+                value = np.asarray(value, self.array.dtype)
+                self.access(index, sys._getframe(1), value)
         elif self.races:
             region.write(cell, self, index, sys._getframe(1), value)
         else:
@@ -164,13 +173,37 @@ class Checked:
                 region.read(cell, self, index, frame)
 
     def _part(self, index: Any) -> Any:
-        part = self.array[index]
-        if isinstance(part, np.ndarray) and np.may_share_memory(part, self.array):
-            return Checked(part, self.name, self.region)
-        return part
+        if isinstance(index, str):
+            return self.field(index)
+        return self._wrap(self.array[index])
+
+    def field(self, name: str | int) -> Checked:
+        """A field of all elements of a structured array."""
+        name = self.array.dtype.names[name] if isinstance(name, int) else name
+        if name not in self.fields:
+            self.fields[name] = Checked(self.array[name], lambda: f"{self.label()}.{name}", self.memory)
+        return self.fields[name]
+
+    def access(self, index: Any, frame: FrameType, value: Any = None, write: bool = True) -> None:
+        """Records an access to all of an element, whether it is a number, a record, or the array that a field holds."""
+        if self.fields is not None:
+            for name in self.array.dtype.names:
+                self.field(name).access(index, frame, value[name] if write else None, write)
+        elif self._cell(index) is None:
+            self._part(index).touch(frame, value, write)
+        elif not write:
+            self._read(index, frame)
+        elif self.region is not None:
+            for cell in self._find(index):
+                self.region.write(cell, self, index, frame, value)
 
     def touch(self, frame: FrameType, value: Any = None, write: bool = True) -> None:
         """Records an access to every element."""
+        if self.fields is not None:
+            values = np.broadcast_to(np.asarray(plain(value), self.array.dtype), self.shape) if write else None
+            for name in self.array.dtype.names:
+                self.field(name).touch(frame, None if values is None else values[name], write)
+            return
         if self.region is None:
             return
         values = np.broadcast_to(value, self.shape) if write else None
@@ -248,16 +281,16 @@ class Checked:
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
+        if self.fields is not None and attribute in self.array.dtype.names:
+            return self.field(attribute)
         value = getattr(self.array, attribute)
-        if isinstance(value, np.ndarray) and np.may_share_memory(value, self.array):
-            return Checked(value, self.name, self.region)
-        if callable(value):
+        if callable(value) and not isinstance(value, np.ndarray):
             return lambda *a, **k: self._wrap(value(*a, **k))
-        return value
+        return self._wrap(value)
 
     def _wrap(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and np.may_share_memory(value, self.array):
-            return Checked(value, self.name, self.region)
+            return Checked(value, self.name, self.memory)
         return value
 
 

@@ -15,6 +15,8 @@ _DEVICE = SimpleNamespace(
     id=0, name=b"SIMULATOR", compute_capability=(9, 0), WARP_SIZE=32, MULTIPROCESSOR_COUNT=132, MAX_THREADS_PER_BLOCK=1024,
     MAX_BLOCK_DIM_X=1024, MAX_BLOCK_DIM_Y=1024, MAX_BLOCK_DIM_Z=64, MAX_GRID_DIM_X=2**31 - 1, MAX_GRID_DIM_Y=65535, MAX_GRID_DIM_Z=65535,
     MAX_SHARED_MEMORY_PER_BLOCK=48 * 1024, MAX_THREADS_PER_MULTI_PROCESSOR=2048, CLOCK_RATE=1_980_000,
+    MAX_SHARED_MEMORY_PER_BLOCK_OPTIN=227 * 1024, MAX_REGISTERS_PER_BLOCK=65536, TOTAL_CONSTANT_MEMORY=65536, COOPERATIVE_LAUNCH=1,
+    reset=lambda: None, synchronize=lambda: None,
 )  # fmt: skip
 
 
@@ -26,6 +28,11 @@ def get_current_device() -> SimpleNamespace:
 def attribute(device: Any, name: str) -> Any:
     """An attribute that the simulator's device or its context lacks."""
     return getattr(_DEVICE, name)
+
+
+def is_supported_version() -> bool:
+    """Whether the toolkit is one that numba knows: none is used."""
+    return True
 
 
 def is_cuda_array(x: Any) -> bool:
@@ -141,8 +148,8 @@ def _poisoned(create: Callable[..., Any]) -> Callable[..., Any]:
     return created
 
 
-_ABSENT = (as_cuda_array, event_elapsed_time, get_current_device, is_cuda_array, managed_array, mapped_array_like, pinned_array_like,
-           profile_start, profiling)  # fmt: skip
+_ABSENT = (as_cuda_array, event_elapsed_time, get_current_device, is_cuda_array, is_supported_version, managed_array,
+           mapped_array_like, pinned_array_like, profile_start, profiling)  # fmt: skip
 
 
 def names(cuda: Any) -> dict[str, Any]:

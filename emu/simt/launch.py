@@ -64,6 +64,12 @@ class Launch:
             items = items[::-1]
         return items
 
+    def after_atomic(self, t: Thread) -> None:
+        """In a shuffled order the others of the block may go on first: else one thread would take all the work that atomics hand out."""
+        if self._rng is not None and self._rng.random() < 0.5:
+            t.block.ready.append(t)
+            S.park()
+
     def _points(self) -> Iterator[Dim]:
         gx, gy, gz = self.grid_dim
         numbers: Any = range(gx * gy * gz)

@@ -126,9 +126,13 @@ class Const:
     """cuda.const."""
 
     def array_like(self, array: Any) -> Any:
-        """The host's array, which kernels only read."""
-        array = plain(array)
-        return Checked(array, "const array", None) if S.launch.options.check else array
+        """The host's array, which kernels cannot write."""
+        array = plain(array).view()
+        array.flags.writeable = False
+        if S.launch.options.check:
+            frame = sys._getframe(1)
+            return Checked(array, _name("const", frame.f_code, frame.f_lasti), None)
+        return array
 
 
 def _region(array: np.ndarray, races: bool) -> Region:

@@ -188,7 +188,7 @@ class Region:
                     raise error
                 t.block.suspects.append(error)
         elif self.races and write[0][0] is not t and not (atomic and write[3]) and not precedes(write[0], t):
-            self._race("read", "write", write, array, index, frame)
+            self._race("atomic" if atomic else "read", "write", write, array, index, frame)
         if self.races:
             last = cell.read
             if last is None or last[0][0] is t:
@@ -224,13 +224,13 @@ class Region:
                 if r[0][0] is not t and not (atomic and r[3]) and not precedes(r[0], t):
                     self._race("atomic" if atomic else "write", "read", r, array, index, frame)
             cell.read = cell.others = None
-        cell.write = (t.now, frame.f_code, frame.f_lasti, atomic)
+        if not (atomic and last is not None and last[0] is t.now and not last[3]):  # a plain store before one's own atomic still counts
+            cell.write = (t.now, frame.f_code, frame.f_lasti, atomic)
 
     def _race(self, mine: str, theirs: str, access: Access, array: Checked, index: Any, frame: FrameType) -> None:
         t, ((other, _, _), code, instruction, atomic) = S.thread, access
         line = next((n for a, b, n in code.co_lines() if a <= instruction < b), 0)
-        if atomic:
-            theirs = "atomic"
+        theirs = "an atomic" if atomic else f"a {theirs}"
         who = f"block {other.block.xyz}, thread {other.xyz}, {code.co_filename}:{line}"
-        what = f"{mine} of {array.label()}[{array.text(index)}], shape {array.shape}, and a {theirs} by {who}: nothing orders them"
+        what = f"{mine} of {array.label()}[{array.text(index)}], shape {array.shape}, and {theirs} by {who}: nothing orders them"
         raise S.launch.fault(DataRace, what, t, frame, f"{theirs} by {who}")
