@@ -54,13 +54,21 @@ class Operator:
     def __call__(self, *given: Any, checked: bool | None = None, **named: Any) -> list[int]:
         """The plan of a call, as words. Raises TypeError or ValueError for wrong arguments, BuildError. ``checked``: values are looked at
         too; None: on a CPU alone."""
-        arguments = {**dict(zip(self._required, given, strict=True)), **named}
-        tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+        arguments, tensors = self._by_name(given, named)
         device = self._device(tensors)
         call = self._bind(arguments, tensors, _shared_bytes(device))
         if checked or (checked is None and device.type == "cpu"):
             self._check_values(call, tensors)
         return self._plan(call, list(tensors), device).words()
+
+    def fake(self, *given: Any, checked: bool | None = None, **named: Any) -> None:
+        """A call over tensors without memory: where they would lie is looked at. Raises ValueError."""
+        self._device(self._by_name(given, named)[1])
+
+    def _by_name(self, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """All arguments, and the tensors among them."""
+        arguments = {**dict(zip(self._required, given, strict=True)), **named}
+        return arguments, {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
 
     def _bind(self, arguments: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], shared_bytes: int) -> Call:
         """A Call over the tensors' memory: every check of SPEC that needs no values."""

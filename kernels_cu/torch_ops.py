@@ -62,10 +62,11 @@ def _register(operators: torch.library.Library, prepare: torch.library.Library) 
     for stem in build.stems():
         kernel: Kernel = importlib.import_module(f"pyref.{stem}").SPEC
         operators.define(schema(kernel))
-        torch.library.register_fake(f"{NAMESPACE}::{stem}", lambda *given, **named: None, lib=operators)
+        operator = torch_call.Operator(kernel, [name for name in kernel.args if not is_optional(kernel, name)])
+        torch.library.register_fake(f"{NAMESPACE}::{stem}", operator.fake, lib=operators)
         prepare.define(schema(kernel).replace("-> ()", "-> int[]"))
         for key in ("CPU", "CUDA"):
-            prepare.impl(stem, torch_call.Operator(kernel, [name for name in kernel.args if not is_optional(kernel, name)]), key)
+            prepare.impl(stem, operator, key)
         torch_call.register(stem)
 
 

@@ -266,6 +266,13 @@ def test_arguments_must_lie_where_the_kernel_can_reach_them() -> None:
         swap_on({"src": there, "dst": here, "pairs": there})
 
 
+def test_tensors_without_memory_mix_with_no_others() -> None:
+    """They choose the operator's fake, which must not take a call for done whose other tensors wait for results."""
+    for changed in ({"q": torch.zeros(3, H, D, device="meta").half()}, {"out": torch.zeros(3, H, D, device="meta").half()}):
+        with pytest.raises(ValueError, match=r"paged_decode: \w+: got a tensor on \w+, expected one on meta"):
+            Decode(**changed)()
+
+
 def test_a_kernel_starts_on_the_current_stream_of_its_device(tmp_path: Path) -> None:
     """BUGS: stream ignored, device ignored. A program with stand-ins for torch's devices: the current stream of device i is 100 + i."""
     program = torch_call.build_cpp(Path(__file__).with_name("torch_plan.cc"), "torch_plan", program=True)
