@@ -56,6 +56,7 @@ struct Known {
   std::vector<std::pair<uint16_t, uint32_t>> more;  // of these threads, in order, everything up to that clock,
   std::vector<Ref> refs;                            // and what was known through these
   bool block_only;                                  // by __threadfence_block()
+  std::pair<uint16_t, uint32_t> atomic{0, 0};       // that released it: its thread and clock, which that one access alone has
 };
 struct Sync {
   bool cumulative = false;  // every entry holds what the earlier ones of its block hold
@@ -219,6 +220,7 @@ class Check {
 };
 
 const char* access_name(unsigned kind);
+bool of_the_emulator(const std::string& file);  // whether a file is one of its headers
 std::vector<std::pair<std::string, int>> resolve(const std::vector<const void*>& pcs);  // file and line of the user's code
 
 }  // namespace samebits

@@ -20,6 +20,7 @@ void add_clock(std::vector<std::pair<uint16_t, uint32_t>>& list, unsigned thread
 
 bool has(const Known& known, const Mark& mark) {
   if (mark.clock < known.base) return true;
+  if (mark.atomic && known.atomic == std::pair<uint16_t, uint32_t>(mark.thread, mark.clock)) return true;
   auto at = std::lower_bound(known.more.begin(), known.more.end(), std::pair<uint16_t, uint32_t>(mark.thread, 0));
   return at != known.more.end() && at->first == mark.thread && mark.clock <= at->second;
 }
@@ -106,9 +107,11 @@ void Check::atomic(Worker& worker, Thread* thread, uintptr_t address, size_t byt
   auto publish = [&](const Known& known) {
     sync.by_block[known.seq].push_back(sync.log.size());
     sync.log.push_back(known);
+    sync.log.back().atomic = {uint16_t(thread->linear), mine.clock};
   };
   if (mine.released_device) publish(mine.device);
   if (mine.block.block_only) publish(mine.block);
+  block.most = std::max(block.most, ++mine.clock);
 }
 
 // All threads of the block that have not returned, or all that are left where `everybody` is false.

@@ -41,7 +41,7 @@ inline void hook_volatile(const void* p, size_t bytes, unsigned kind, const void
   }
 }
 
-void arithmetic(const char* what, const void* data) {
+void arithmetic(const char* what, const void* data, const void* pc) {
   struct Location {
     const char* file;
     uint32_t line, column;
@@ -51,7 +51,11 @@ void arithmetic(const char* what, const void* data) {
   if (worker == nullptr) return;
   const Location* at = static_cast<const Location*>(data);
   const char* kind = what[0] == 'm' ? "misaligned" : what[0] == 'i' ? "out of bounds" : "signed overflow";
-  Check::on->report(kind, what, thread_of(here), 0, nullptr, at->file, int(at->line));
+  if (of_the_emulator(at->file)) {  // __ldg() and the like are inlined: the code's address leads to the user's line
+    Check::on->report(kind, what, thread_of(here), Check::on->site_of(pc), nullptr);
+  } else {
+    Check::on->report(kind, what, thread_of(here), 0, nullptr, at->file, int(at->line));
+  }
 }
 
 }  // namespace
@@ -204,17 +208,17 @@ void __ubsan_handle_type_mismatch_v1(void* data, unsigned long pointer) {
   if (pointer == 0 || m->log_alignment == 0 || (pointer & ((1ul << m->log_alignment) - 1)) == 0 || (pointer ^ here) < samebits::kStackBytes) return;
   static thread_local char text[96];
   snprintf(text, sizeof text, "misaligned access: address 0x%lx is not a multiple of %lu", pointer, 1ul << m->log_alignment);
-  samebits::arithmetic(text, data);
+  samebits::arithmetic(text, data, PC);
 }
-void __ubsan_handle_add_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in an addition", data); }
-void __ubsan_handle_sub_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in a subtraction", data); }
-void __ubsan_handle_mul_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in a product", data); }
-void __ubsan_handle_negate_overflow(void* data, unsigned long) { samebits::arithmetic("signed overflow in a negation", data); }
-void __ubsan_handle_divrem_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in a division", data); }
+void __ubsan_handle_add_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in an addition", data, PC); }
+void __ubsan_handle_sub_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in a subtraction", data, PC); }
+void __ubsan_handle_mul_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in a product", data, PC); }
+void __ubsan_handle_negate_overflow(void* data, unsigned long) { samebits::arithmetic("signed overflow in a negation", data, PC); }
+void __ubsan_handle_divrem_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in a division", data, PC); }
 void __ubsan_handle_out_of_bounds(void* data, unsigned long index) {
   static thread_local char text[96];
   snprintf(text, sizeof text, "index %ld is outside of the array's declared bounds", long(index));
-  samebits::arithmetic(text, data);
+  samebits::arithmetic(text, data, PC);
 }
 }
 #undef PC

@@ -13,7 +13,6 @@
 
 extern "C" {
 void samebits_set_order(int, unsigned long long);
-int samebits_set_arch(const char*);
 void samebits_set_check(int);
 const char* samebits_last_error();
 }
@@ -89,7 +88,11 @@ void set_order(const std::string& order) {
 __attribute__((constructor)) void begin() {
   reports_path = getenv("SAMEBITS_RUN_REPORTS");
   if (reports_path == nullptr) return;
-  if (const char* arch = getenv("SAMEBITS_RUN_ARCH")) samebits_set_arch(arch);
+  const char* arch = getenv("SAMEBITS_RUN_ARCH");
+  if (std::string wrong = arch != nullptr ? choose_arch(arch) : ""; !wrong.empty()) {
+    fprintf(stderr, "samebits run: --arch: %s\n", wrong.c_str());
+    _exit(2);
+  }
   if (const char* order = getenv("SAMEBITS_RUN_ORDER")) set_order(order);
   if (getenv("SAMEBITS_RUN_CHECK") != nullptr) samebits_set_check(2);
   if (Check::on != nullptr && getenv("SAMEBITS_RUN_TRACE") != nullptr) Check::on->trace = new Trace;

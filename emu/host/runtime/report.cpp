@@ -33,14 +33,6 @@ std::string quoted(const std::string& text) {
 
 namespace {
 
-bool of_the_emulator(const std::string& file) {
-  static const std::string headers = [] {
-    std::string here = __FILE__;  // .../runtime/report.cpp
-    return here.substr(0, here.rfind("/runtime/")) + "/include/";
-  }();
-  return file.compare(0, headers.size(), headers) == 0 || file.find("/emu/host/include/") != std::string::npos;
-}
-
 std::string block_text(uint64_t n, const dim3& g) {
   return "[" + std::to_string(n % g.x) + ", " + std::to_string(n / g.x % g.y) + ", " + std::to_string(n / g.x / g.y) + "]";
 }
@@ -49,6 +41,14 @@ std::string thread_text(unsigned n, const dim3& d) {
 }
 
 }  // namespace
+
+bool of_the_emulator(const std::string& file) {
+  static const std::string headers = [] {
+    std::string here = __FILE__;  // .../runtime/report.cpp
+    return here.substr(0, here.rfind("/runtime/")) + "/include/";
+  }();
+  return file.compare(0, headers.size(), headers) == 0 || file.find("/emu/host/include/") != std::string::npos;
+}
 
 // By addr2line, which comes with every compiler's linker: once for each module.
 std::vector<std::pair<std::string, int>> resolve(const std::vector<const void*>& pcs) {

@@ -243,7 +243,7 @@ Worker& worker_of(Thread* thread) { return *static_cast<Worker*>(thread->block);
 
 // What headers call.
 void* shared_first(Thread* t, Slot* slot) { return worker_of(t).place_shared(t, slot); }
-void yield(Thread* t) { worker_of(t).yield(t); }
+void yield(Thread* t) { worker_of(t).yield(t, __builtin_return_address(0)); }
 
 void bad_width(int width, const char* file, int line) {
   Thread* t = self();

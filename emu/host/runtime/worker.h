@@ -121,7 +121,7 @@ class Worker : public BlockView {
 
   void barrier(Thread*, Op, int predicate, const char* file, int line);
   void collective(Thread*, Op, unsigned source, unsigned mask, uint64_t value, const char* file, int line);
-  void yield(Thread*);
+  void yield(Thread*, const void* pc);  // pc: of the code that polls
   void arrive(Thread*, Scope, bool aligned, const char* file, int line);
   void wait(Thread*, Scope, const char* file, int line);
   void* map_shared(Thread*, const void*, unsigned rank);
@@ -199,7 +199,7 @@ class Worker : public BlockView {
   std::string deadlock() const;
   std::string decision(unsigned chosen, unsigned usual) const;
   unsigned waiting_thread(bool at_barrier) const;
-  void check_patience(Thread*);
+  void check_patience(Thread*, const void* pc);
   [[noreturn]] void diverge(Thread*);
   [[noreturn]] void foreign_mask(Thread*);
   [[noreturn]] void leave();
