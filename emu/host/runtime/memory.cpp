@@ -44,6 +44,7 @@ void* allocate_checked(size_t bytes, const char* what, bool initialised) {
 cudaError_t allocate(void** p, size_t bytes, const char* what, cudaMemoryType type = cudaMemoryTypeDevice) {
   if (p == nullptr) return set_error(cudaErrorInvalidValue, std::string(what) + ": null pointer");
   *p = nullptr;
+  if (samebits::execution_error() != cudaSuccess) return samebits::execution_error();
   if (bytes == 0) return cudaSuccess;
   void* memory = nullptr;
   if (Check::on != nullptr && bytes <= samebits::current_arch().memory_bytes) {
@@ -126,6 +127,7 @@ cudaError_t copy(const cudaMemcpy3DParms& p, const void* caller) {
 cudaError_t set(void* p, int value, size_t n, const void* caller) {
   if (n == 0) return cudaSuccess;
   if (p == nullptr) return set_error(cudaErrorInvalidValue, "cudaMemset: null pointer");
+  if (samebits::execution_error() != cudaSuccess) return samebits::execution_error();
   if (Check::on != nullptr) Check::on->host_write(reinterpret_cast<uintptr_t>(p), n, "cudaMemset", caller);
   memset(p, value, n);
   return cudaSuccess;

@@ -43,9 +43,9 @@ std::string thread_text(unsigned n, const dim3& d) {
 }  // namespace
 
 bool of_the_emulator(const std::string& file) {
-  static const std::string headers = [] {
-    std::string here = __FILE__;  // .../runtime/report.cpp
-    return here.substr(0, here.rfind("/runtime/")) + "/include/";
+  static const std::string& headers = *[] {  // never destroyed: reports are written at exit
+    std::string here = __FILE__;           // .../runtime/report.cpp
+    return new std::string(here.substr(0, here.rfind("/runtime/")) + "/include/");
   }();
   return file.compare(0, headers.size(), headers) == 0 || file.find("/emu/host/include/") != std::string::npos;
 }

@@ -131,8 +131,7 @@ void Worker::check_patience(Thread* thread, const void* pc) {
   double now = now_ms();
   if (polls_ == 4096) polling_since_ = now;
   if (now - polling_since_ <= grid_->patience_ms) return;
-  const auto [file, line] = resolve({pc})[0];
-  fail(thread, cudaErrorLaunchTimeout, Here{file.c_str(), line, pc, 0},
+  fail(thread, cudaErrorLaunchTimeout, pc,
        "it polls memory that nobody changes. A block runs to its end before the next one of the same core starts: it cannot wait for a "
        "later one");
 }

@@ -141,6 +141,7 @@ class Worker : public BlockView {
   void named(Thread*, unsigned number, unsigned count, bool wait, bool aligned, const Here&);
   [[noreturn]] void fail(const Thread*, int code, const std::string& what);
   [[noreturn]] void fail(const Thread*, int code, const Here&, const std::string& what);
+  [[noreturn]] void fail(const Thread*, int code, const void* pc, const std::string& what);
   std::string where(const Thread*) const;
   void launch_later(const char* file, int line, std::function<void()> launch);
 
