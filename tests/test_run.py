@@ -85,6 +85,7 @@ def test_limits_of_memory_and_output(options: list[str], capfd: pytest.CaptureFi
 PUBLIC = PROGRAMS / "public.cu"
 SEEN = {  # mode: what is said at its line without a check, kind of the report with one
     "cudaMemcpyAsync": ("", "out of bounds"),
+    "believes": ("", "global race"),
     "unaligned": ("", "misaligned"),
     "endless": ("time limit of 0.5 s reached in device code", "no progress"),
     "trapped": ("__trap()", "failure"),
@@ -100,7 +101,7 @@ def test_what_public_programs_need(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("mode", SEEN)
-def test_faults_of_the_library_and_of_whole_threads_are_said_at_the_users_line(mode: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_faults_are_said_at_the_users_line(mode: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     place = f"public.cu:{next(i for i, text in enumerate(PUBLIC.read_text().splitlines(), 1) if text.endswith(f'// FAULT of {mode}'))}"
     said, kind = SEEN[mode]
     code = main(["run", str(PUBLIC), "--timeout", "0.5", mode])
@@ -113,7 +114,12 @@ def test_faults_of_the_library_and_of_whole_threads_are_said_at_the_users_line(m
     assert place in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--arch=sm_1", "--timeout=0", "--memory=-1", "--output=none", "--trace=/no/folder/f", "--json=/no/folder/f", "--leaks"])
+FOLDER = "/no/folder"
+
+
+@pytest.mark.parametrize(
+    "option", ["--arch=sm_1", "--timeout=0", "--memory=-1", "--output=none", f"--trace={FOLDER}/f", f"--json={FOLDER}/f", "--leaks"]
+)
 def test_options_that_say_nothing_are_refused(option: str, capfd: pytest.CaptureFixture[str]) -> None:
     try:
         code = main(["run", str(PUBLIC), option])
@@ -121,7 +127,7 @@ def test_options_that_say_nothing_are_refused(option: str, capfd: pytest.Capture
         code = error.code
     said = capfd.readouterr()
     assert (code, said.out) == (2, "")
-    assert option.partition("=")[0] in said.err or "no folder /no/folder" in said.err
+    assert option.partition("=")[0] in said.err or f"no folder {FOLDER}" in said.err
 
 
 def test_what_cannot_be_built_or_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 // What programs of others brought to light: each mode is one of them.
 #include <cuda/atomic>
+#include <cuda_fp16.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,6 +43,19 @@ __global__ void spin() {  // an exchange that changes nothing lets the owner of 
   while (locked.exchange(1, cuda::memory_order_acquire) != 0) {}
   guarded = guarded + 1;
   locked.store(0, cuda::memory_order_release);
+}
+
+// The sum of the CUDA C++ Programming Guide: its first, plain read is a guess that the compare-and-swap checks. The other one checks nothing.
+__global__ void guesses(double* sum) {
+  unsigned long long *at = reinterpret_cast<unsigned long long*>(sum), old = *at, assumed;
+  do {
+    assumed = old;
+    old = atomicCAS(at, assumed, __double_as_longlong(__longlong_as_double(assumed) + 1));
+  } while (assumed != old);
+}
+__global__ void believes(unsigned* sum, unsigned* out) {
+  if (threadIdx.x == 0) atomicCAS(sum, 0u, 1u);
+  if (threadIdx.x == 1) out[threadIdx.x] = *sum;  // FAULT of believes
 }
 
 __global__ void unaligned(const float* p, float* out) {
@@ -102,8 +116,16 @@ int main(int count, char** arguments) {
     cudaMemcpy(&total[0], sum, sizeof(int), cudaMemcpyDeviceToHost);
     cudaMemcpyFromSymbol(&total[1], guarded, sizeof(int));
     right = right && total[0] == 5 && total[1] == 128;
+
+    double added = 0;
+    cudaMemset(in, 0, sizeof(double));
+    guesses<<<2, 64>>>(reinterpret_cast<double*>(in));
+    cudaMemcpy(&added, in, sizeof added, cudaMemcpyDeviceToHost);
+    right = right && added == 128 && __half2float(CUDART_ONE_FP16) == 1 && __half2float(CUDART_MAX_NORMAL_FP16) == 65504;
   } else if (mode == 'c') {
     cudaMemcpyAsync(back, in, sizeof host + 4, cudaMemcpyDeviceToHost, 0);  // FAULT of cudaMemcpyAsync
+  } else if (mode == 'b') {
+    believes<<<1, 32>>>(reinterpret_cast<unsigned*>(in), reinterpret_cast<unsigned*>(out));
   } else if (mode == 'u') {
     unaligned<<<1, 1>>>(in, out);
   } else if (mode == 'e') {

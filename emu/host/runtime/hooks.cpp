@@ -30,6 +30,14 @@ inline void hook_atomic(const volatile void* p, size_t bytes, bool reads, bool w
   Check::on->atomic(*worker, thread_of(here), address, bytes, reads, writes, pc);
 }
 
+// A compare-and-swap: what its thread read there before, without an atomic, was a guess that is now checked.
+inline void hook_compare(const volatile void* p, size_t bytes, const void* pc) {
+  hook_atomic(p, bytes, true, true, pc);
+  Worker* worker = Check::active;
+  if (worker == nullptr) return;
+  Check::on->compared(*worker, thread_of(reinterpret_cast<uintptr_t>(__builtin_frame_address(0))), reinterpret_cast<uintptr_t>(p), bytes);
+}
+
 // Old code speaks to other blocks through volatile variables: in global memory they are relaxed atomics, in shared memory plain ones,
 // since lanes that count on them for their warp's order are wrong.
 inline void hook_volatile(const void* p, size_t bytes, unsigned kind, const void* pc) {
@@ -82,6 +90,7 @@ void note_passed(const void* barrier) {
 
 using samebits::hook;
 using samebits::hook_atomic;
+using samebits::hook_compare;
 using samebits::hook_volatile;
 #define PC __builtin_return_address(0)
 
@@ -119,7 +128,7 @@ void __tsan_atomic_signal_fence(int) {}
   }
 #define SAMEBITS_CAS_HOOK(BITS, T, STRENGTH)                                                                         \
   int __tsan_atomic##BITS##_compare_exchange_##STRENGTH(volatile T* p, T* expected, T v, int, int) {                 \
-    hook_atomic(p, sizeof(T), true, true, PC);                                                                       \
+    hook_compare(p, sizeof(T), PC);                                                                                  \
     return __atomic_compare_exchange_n(p, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                   \
   }
 #define SAMEBITS_ATOMIC_HOOKS(BITS, T)                                                 \
@@ -143,7 +152,7 @@ void __tsan_atomic_signal_fence(int) {}
   SAMEBITS_CAS_HOOK(BITS, T, strong)                                                   \
   SAMEBITS_CAS_HOOK(BITS, T, weak)                                                     \
   T __tsan_atomic##BITS##_compare_exchange_val(volatile T* p, T expected, T v, int, int) {             \
-    hook_atomic(p, sizeof(T), true, true, PC);                                                         \
+    hook_compare(p, sizeof(T), PC);                                                                    \
     __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);           \
     return expected;                                                                                   \
   }

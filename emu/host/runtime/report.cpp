@@ -131,6 +131,7 @@ void Check::report(std::string kind, std::string message, const Thread* thread, 
 
 std::string Check::json() {
   settle();
+  report_guesses();
   std::vector<const void*> pcs;
   for (const Report& r : reports_) pcs.push_back(pcs_[r.site]), pcs.push_back(pcs_[r.other_site]);
   std::vector<std::pair<std::string, int>> places = resolve(pcs);
