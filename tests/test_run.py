@@ -82,6 +82,54 @@ def test_limits_of_memory_and_output(options: list[str], capfd: pytest.CaptureFi
     assert capfd.readouterr().out == "4 short text\n"
 
 
+PUBLIC = PROGRAMS / "public.cu"
+SEEN = {  # mode: what is said at its line without a check, kind of the report with one
+    "cudaMemcpyAsync": ("", "out of bounds"),
+    "believes": ("", "global race"),
+    "unaligned": ("", "misaligned"),
+    "endless": ("time limit of 0.5 s reached in device code", "no progress"),
+    "trapped": ("__trap()", "failure"),
+    "wild": ("which is not mapped", "out of bounds"),
+    "library": ("Segmentation fault", ""),
+}
+
+
+def test_what_public_programs_need(capfd: pytest.CaptureFixture[str]) -> None:
+    for order in ([], ["--check"]):
+        assert main(["run", str(PUBLIC), *order]) == 0, capfd.readouterr()
+        assert capfd.readouterr().out == "PASS\n"
+
+
+@pytest.mark.parametrize("mode", SEEN)
+def test_faults_are_said_at_the_users_line(mode: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    place = f"public.cu:{next(i for i, text in enumerate(PUBLIC.read_text().splitlines(), 1) if text.endswith(f'// FAULT of {mode}'))}"
+    said, kind = SEEN[mode]
+    code = main(["run", str(PUBLIC), "--timeout", "0.5", mode])
+    errors = capfd.readouterr().err
+    assert (place in errors and said in errors) if said else code == 0, errors
+    found = tmp_path / "reports.json"
+    assert main(["run", str(PUBLIC), "--check", "--timeout", "0.5", "--json", str(found), mode]) != 0
+    reports = json.loads(found.read_text())
+    assert [(report["kind"], f"{Path(report['file']).name}:{report['line']}") for report in reports] == ([(kind, place)] if kind else [])
+    assert place in capfd.readouterr().err
+
+
+FOLDER = "/no/folder"
+
+
+@pytest.mark.parametrize(
+    "option", ["--arch=sm_1", "--timeout=0", "--memory=-1", "--output=none", f"--trace={FOLDER}/f", f"--json={FOLDER}/f", "--leaks"]
+)
+def test_options_that_say_nothing_are_refused(option: str, capfd: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(["run", str(PUBLIC), option])
+    except SystemExit as error:  # argparse's own
+        code = error.code
+    said = capfd.readouterr()
+    assert (code, said.out) == (2, "")
+    assert option.partition("=")[0] in said.err or f"no folder {FOLDER}" in said.err
+
+
 def test_what_cannot_be_built_or_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "a.cu"
     source.write_text('int main() {\n  asm("wgmma.fence;");\n}\n')

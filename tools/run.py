@@ -32,6 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help=behind)
 
 
+def positive(text: str) -> float:
+    """A number above 0, as an argument."""
+    if not (value := float(text)) > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="watch every access: bounds, initialisation, races, alignment, overflow")
     parser.add_argument("--leaks", action="store_true", help="with --check: report memory that was not freed")
@@ -39,9 +46,9 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", default=None, help="whose limits and properties the device has: sm_75 ... sm_120 (sm_90)")
     parser.add_argument("--json", type=Path, default=None, metavar="F", help="write the reports to F")
     parser.add_argument("--trace", type=Path, default=None, metavar="F", help="sectors and bank conflicts of each line, as JSON")
-    parser.add_argument("--timeout", type=float, default=None, metavar="S", help="wall time, in seconds (600)")
-    parser.add_argument("--memory", type=float, default=None, metavar="MIB", help="most memory that it may use (7/8 of the machine's)")
-    parser.add_argument("--output", type=float, default=None, metavar="MIB", help="most that it may print")
+    parser.add_argument("--timeout", type=positive, default=None, metavar="S", help="wall time, in seconds (600)")
+    parser.add_argument("--memory", type=positive, default=None, metavar="MIB", help="most memory that it may use (7/8 of the machine's)")
+    parser.add_argument("--output", type=positive, default=None, metavar="MIB", help="most that it may print")
     parser.add_argument("--gdb", action="store_true", help="run the program in gdb, not optimised; threadIdx and the like are known")
     parser.add_argument("-I", action="append", default=[], type=Path, dest="include", metavar="DIR")
     parser.add_argument("-D", action="append", default=[], dest="define", metavar="NAME[=VALUE]")
@@ -189,6 +196,13 @@ def run(args: argparse.Namespace) -> int:
     arguments = [*unknown, *arguments]
     arch, check = args.arch or "sm_90", args.check or args.trace is not None
     tried = orders.parse(args.order or "forward")
+    for path in (args.json, args.trace):
+        if path is not None and not path.parent.is_dir():
+            raise ValueError(f"no folder {path.parent}")
+    if args.trace:
+        args.trace.unlink(missing_ok=True)
+    if args.leaks and not args.check:
+        raise ValueError("--leaks is for --check alone")
     try:
         binary = program(args.file, check=check, include=args.include, define=args.define, arch=arch, debug=args.gdb)
     except (host.BuildError, host.TranslationError) as error:

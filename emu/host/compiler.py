@@ -103,6 +103,7 @@ def flags(compiler: str, check: bool = False) -> tuple[str, ...]:
         "-fno-math-errno",  # sqrtf is one instruction; no result depends on it
         "-fno-strict-aliasing",  # CUDA sources read float arrays through float4
         "-fwrapv",  # as GPUs do
+        "-fno-finite-loops",  # a loop that never ends must not be taken out
         "-fno-semantic-interposition",
         "-fno-plt",
     ]

@@ -129,6 +129,6 @@ class Source:
         """Whether the translation has arrived outside of all functions and classes."""
         for brace in self.scopes:
             head = [t.text for t in self.tokens[self.statement_start(brace) : brace]]
-            if "namespace" not in head and not (head[:1] == ["extern"] and head[1:] and head[1].startswith('"')):
+            if "namespace" not in head and not (len(head) == 2 and head[0] == "extern" and head[1].startswith('"')):
                 return False
         return True

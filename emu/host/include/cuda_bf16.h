@@ -37,3 +37,10 @@ static inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 v) { return v.__
 static inline short __bfloat16_as_short(__nv_bfloat16 v) { return short(v.__x); }
 static inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short v) { return samebits_raw(__nv_bfloat16(), v); }
 static inline __nv_bfloat16 __short_as_bfloat16(short v) { return samebits_raw(__nv_bfloat16(), (unsigned short)v); }
+#define CUDART_INF_BF16 __ushort_as_bfloat16((unsigned short)0x7F80u)
+#define CUDART_NAN_BF16 __ushort_as_bfloat16((unsigned short)0x7FFFu)
+#define CUDART_MIN_DENORM_BF16 __ushort_as_bfloat16((unsigned short)0x0001u)
+#define CUDART_MAX_NORMAL_BF16 __ushort_as_bfloat16((unsigned short)0x7F7Fu)
+#define CUDART_NEG_ZERO_BF16 __ushort_as_bfloat16((unsigned short)0x8000u)
+#define CUDART_ZERO_BF16 __ushort_as_bfloat16((unsigned short)0x0000u)
+#define CUDART_ONE_BF16 __ushort_as_bfloat16((unsigned short)0x3F80u)

@@ -50,3 +50,10 @@ static inline unsigned short __half_as_ushort(__half v) { return v.__x; }
 static inline short __half_as_short(__half v) { return short(v.__x); }
 static inline __half __ushort_as_half(unsigned short v) { return samebits_raw(__half(), v); }
 static inline __half __short_as_half(short v) { return samebits_raw(__half(), (unsigned short)v); }
+#define CUDART_INF_FP16 __ushort_as_half((unsigned short)0x7C00u)
+#define CUDART_NAN_FP16 __ushort_as_half((unsigned short)0x7FFFu)
+#define CUDART_MIN_DENORM_FP16 __ushort_as_half((unsigned short)0x0001u)
+#define CUDART_MAX_NORMAL_FP16 __ushort_as_half((unsigned short)0x7BFFu)
+#define CUDART_NEG_ZERO_FP16 __ushort_as_half((unsigned short)0x8000u)
+#define CUDART_ZERO_FP16 __ushort_as_half((unsigned short)0x0000u)
+#define CUDART_ONE_FP16 __ushort_as_half((unsigned short)0x3C00u)

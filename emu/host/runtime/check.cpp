@@ -47,6 +47,7 @@ void Check::begin_launch(Grid& grid) {
 
 void Check::end_launch() {
   settle();
+  report_guesses();
   close_requests();
   grid_ = nullptr;
 }

@@ -56,6 +56,7 @@ struct Known {
   std::vector<std::pair<uint16_t, uint32_t>> more;  // of these threads, in order, everything up to that clock,
   std::vector<Ref> refs;                            // and what was known through these
   bool block_only;                                  // by __threadfence_block()
+  std::pair<uint16_t, uint32_t> atomic{0, 0};       // that released it: its thread and clock, which that one access alone has
 };
 struct Sync {
   bool cumulative = false;  // every entry holds what the earlier ones of its block hold
@@ -151,6 +152,7 @@ class Check {
   void grid_barrier();
   void new_sequence(Worker&);
   void warp_barrier(Worker&, unsigned warp, uint32_t group);
+  void compared(Worker&, Thread*, uintptr_t, size_t);  // by a compare-and-swap
   void settle();  // decides on a write that may have changed nothing
 
   Region* add(uintptr_t begin, size_t bytes, std::string name, bool initialised);
@@ -171,7 +173,7 @@ class Check {
   std::string trace_json();
   std::string json();
   size_t count() const { return reports_.size(); }
-  void clear() { reports_.clear(), seen_.clear(); }
+  void clear() { reports_.clear(), guesses_.clear(), seen_.clear(); }
   uint32_t site_of(const void* pc);
   std::map<uintptr_t, Region*>& regions() { return regions_; }
 
@@ -208,6 +210,15 @@ class Check {
   std::unordered_map<const void*, uint32_t> site_ids_;
   std::vector<Report> reports_;
   std::set<std::string> seen_;
+  struct Guess {  // a plain read of what others change by atomics: a race, unless its thread checks it by a compare-and-swap
+    uintptr_t address;
+    uint32_t seq;
+    unsigned thread;
+    Report report;
+    std::string key;
+  };
+  std::vector<Guess> guesses_;
+  void report_guesses();
   struct {
     bool waiting = false;
     uintptr_t address;
@@ -219,6 +230,7 @@ class Check {
 };
 
 const char* access_name(unsigned kind);
+bool of_the_emulator(const std::string& file);  // whether a file is one of its headers
 std::vector<std::pair<std::string, int>> resolve(const std::vector<const void*>& pcs);  // file and line of the user's code
 
 }  // namespace samebits

@@ -20,6 +20,7 @@ void add_clock(std::vector<std::pair<uint16_t, uint32_t>>& list, unsigned thread
 
 bool has(const Known& known, const Mark& mark) {
   if (mark.clock < known.base) return true;
+  if (mark.atomic && known.atomic == std::pair<uint16_t, uint32_t>(mark.thread, mark.clock)) return true;
   auto at = std::lower_bound(known.more.begin(), known.more.end(), std::pair<uint16_t, uint32_t>(mark.thread, 0));
   return at != known.more.end() && at->first == mark.thread && mark.clock <= at->second;
 }
@@ -106,9 +107,11 @@ void Check::atomic(Worker& worker, Thread* thread, uintptr_t address, size_t byt
   auto publish = [&](const Known& known) {
     sync.by_block[known.seq].push_back(sync.log.size());
     sync.log.push_back(known);
+    sync.log.back().atomic = {uint16_t(thread->linear), mine.clock};
   };
   if (mine.released_device) publish(mine.device);
   if (mine.block.block_only) publish(mine.block);
+  block.most = std::max(block.most, ++mine.clock);
 }
 
 // All threads of the block that have not returned, or all that are left where `everybody` is false.
@@ -182,6 +185,13 @@ void Check::race(Worker&, Thread* thread, Region& region, uintptr_t address, uns
   bool plain_writes = other_writes && !other.atomic && kind == kWrite;
   size_t granule = size_t(1) << region.shift;
   report(name, message, thread, site, &other);
+  bool reads = kind == kRead && other_writes && other.atomic, read_before = (kind & kAtomic) && !other_writes && !other.atomic;
+  if ((reads || read_before) && !doubtful_.key.empty()) {
+    uint32_t seq = reads ? static_cast<Worker*>(thread->block)->check.seq : other.seq;
+    guesses_.push_back({address, seq, reads ? thread->linear : other.thread, std::move(reports_.back()), doubtful_.key});
+    reports_.pop_back();
+    return;
+  }
   if (!plain_writes || reports_.empty() || doubtful_.waiting || doubtful_.key.empty()) return;
   // The hook comes before the write: whether both write the same value, which harms nobody, shows at the next one.
   doubtful_.waiting = true;
@@ -190,6 +200,20 @@ void Check::race(Worker&, Thread* thread, Region& region, uintptr_t address, uns
   for (size_t i = 0; i < granule; ++i) doubtful_.old[i] = reinterpret_cast<unsigned char*>(address)[i];
   doubtful_.report = std::move(reports_.back());
   reports_.pop_back();
+}
+
+void Check::compared(Worker& worker, Thread* thread, uintptr_t address, size_t bytes) {
+  if (guesses_.empty()) return;
+  auto checked = [&](const Guess& g) { return g.address - address < bytes && g.seq == worker.check.seq && g.thread == thread->linear; };
+  for (const Guess& guess : guesses_) {
+    if (checked(guess)) seen_.erase(guess.key);
+  }
+  guesses_.erase(std::remove_if(guesses_.begin(), guesses_.end(), checked), guesses_.end());
+}
+
+void Check::report_guesses() {
+  for (Guess& guess : guesses_) reports_.push_back(std::move(guess.report));
+  guesses_.clear();
 }
 
 void Check::settle() {

@@ -72,6 +72,16 @@ const ErrorName* find_error(cudaError_t code) {
 
 const Arch& current_arch() { return *g_arch.load(); }
 
+std::string choose_arch(const std::string& name) {
+  size_t bytes = name.find_last_not_of("af") + 1;  // sm_90a has the limits of sm_90
+  std::string known;
+  for (const Arch& arch : kArchs) {
+    if (name.compare(0, bytes, arch.name) == 0) return g_arch = &arch, "";
+    known += (known.empty() ? "" : ", ") + std::string(arch.name);
+  }
+  return "unknown architecture " + name + "; known are " + known;
+}
+
 // By threads, blocks and shared memory; registers are not known here.
 int blocks_per_multiprocessor(const Kernel* kernel, int threads, size_t dynamic_bytes) {
   const Arch& a = current_arch();
@@ -86,14 +96,8 @@ int blocks_per_multiprocessor(const Kernel* kernel, int threads, size_t dynamic_
 }  // namespace samebits
 
 extern "C" int samebits_set_arch(const char* name) {
-  for (const samebits::Arch& arch : samebits::kArchs) {
-    if (name != nullptr && strcmp(name, arch.name) == 0) {
-      samebits::g_arch = &arch;
-      return cudaSuccess;
-    }
-  }
-  return samebits::set_error(cudaErrorInvalidValue, std::string("unknown architecture ") + (name != nullptr ? name : "(null)") +
-                                                        "; known are sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120");
+  std::string wrong = samebits::choose_arch(name != nullptr ? name : "(null)");
+  return wrong.empty() ? cudaSuccess : samebits::set_error(cudaErrorInvalidValue, wrong);
 }
 
 namespace samebits_api {

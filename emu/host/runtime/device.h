@@ -20,6 +20,7 @@ struct Arch {
 };
 
 const Arch& current_arch();
+std::string choose_arch(const std::string& name);  // from now on the current one; what is wrong, "" if nothing is
 size_t shared_limit(const Kernel&);
 cudaError_t set_error(cudaError_t, std::string text);
 cudaError_t execution_error();  // of a launch on this host thread that failed while it ran, not of one that was refused

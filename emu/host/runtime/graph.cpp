@@ -1,4 +1,5 @@
 // Graphs: what a captured stream is given is kept, and runs in that order at every launch of the graph.
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -75,6 +76,12 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   *exec = new CUgraphExec_st{graph->nodes};
   return cudaSuccess;
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
+  if (nodes == nullptr) return *count = graph->nodes.size(), cudaSuccess;
+  for (size_t i = 0; i < *count; ++i) nodes[i] = i < graph->nodes.size() ? reinterpret_cast<cudaGraphNode_t>(&graph->nodes[i]) : nullptr;
+  return *count = std::min(*count, graph->nodes.size()), cudaSuccess;
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {

@@ -30,6 +30,14 @@ inline void hook_atomic(const volatile void* p, size_t bytes, bool reads, bool w
   Check::on->atomic(*worker, thread_of(here), address, bytes, reads, writes, pc);
 }
 
+// A compare-and-swap: what its thread read there before, without an atomic, was a guess that is now checked.
+inline void hook_compare(const volatile void* p, size_t bytes, const void* pc) {
+  hook_atomic(p, bytes, true, true, pc);
+  Worker* worker = Check::active;
+  if (worker == nullptr) return;
+  Check::on->compared(*worker, thread_of(reinterpret_cast<uintptr_t>(__builtin_frame_address(0))), reinterpret_cast<uintptr_t>(p), bytes);
+}
+
 // Old code speaks to other blocks through volatile variables: in global memory they are relaxed atomics, in shared memory plain ones,
 // since lanes that count on them for their warp's order are wrong.
 inline void hook_volatile(const void* p, size_t bytes, unsigned kind, const void* pc) {
@@ -41,7 +49,7 @@ inline void hook_volatile(const void* p, size_t bytes, unsigned kind, const void
   }
 }
 
-void arithmetic(const char* what, const void* data) {
+void arithmetic(const char* what, const void* data, const void* pc) {
   struct Location {
     const char* file;
     uint32_t line, column;
@@ -51,7 +59,11 @@ void arithmetic(const char* what, const void* data) {
   if (worker == nullptr) return;
   const Location* at = static_cast<const Location*>(data);
   const char* kind = what[0] == 'm' ? "misaligned" : what[0] == 'i' ? "out of bounds" : "signed overflow";
-  Check::on->report(kind, what, thread_of(here), 0, nullptr, at->file, int(at->line));
+  if (of_the_emulator(at->file)) {  // __ldg() and the like are inlined: the code's address leads to the user's line
+    Check::on->report(kind, what, thread_of(here), Check::on->site_of(pc), nullptr);
+  } else {
+    Check::on->report(kind, what, thread_of(here), 0, nullptr, at->file, int(at->line));
+  }
 }
 
 }  // namespace
@@ -78,6 +90,7 @@ void note_passed(const void* barrier) {
 
 using samebits::hook;
 using samebits::hook_atomic;
+using samebits::hook_compare;
 using samebits::hook_volatile;
 #define PC __builtin_return_address(0)
 
@@ -115,7 +128,7 @@ void __tsan_atomic_signal_fence(int) {}
   }
 #define SAMEBITS_CAS_HOOK(BITS, T, STRENGTH)                                                                         \
   int __tsan_atomic##BITS##_compare_exchange_##STRENGTH(volatile T* p, T* expected, T v, int, int) {                 \
-    hook_atomic(p, sizeof(T), true, true, PC);                                                                       \
+    hook_compare(p, sizeof(T), PC);                                                                                  \
     return __atomic_compare_exchange_n(p, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                   \
   }
 #define SAMEBITS_ATOMIC_HOOKS(BITS, T)                                                 \
@@ -139,7 +152,7 @@ void __tsan_atomic_signal_fence(int) {}
   SAMEBITS_CAS_HOOK(BITS, T, strong)                                                   \
   SAMEBITS_CAS_HOOK(BITS, T, weak)                                                     \
   T __tsan_atomic##BITS##_compare_exchange_val(volatile T* p, T expected, T v, int, int) {             \
-    hook_atomic(p, sizeof(T), true, true, PC);                                                         \
+    hook_compare(p, sizeof(T), PC);                                                                    \
     __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);           \
     return expected;                                                                                   \
   }
@@ -204,17 +217,17 @@ void __ubsan_handle_type_mismatch_v1(void* data, unsigned long pointer) {
   if (pointer == 0 || m->log_alignment == 0 || (pointer & ((1ul << m->log_alignment) - 1)) == 0 || (pointer ^ here) < samebits::kStackBytes) return;
   static thread_local char text[96];
   snprintf(text, sizeof text, "misaligned access: address 0x%lx is not a multiple of %lu", pointer, 1ul << m->log_alignment);
-  samebits::arithmetic(text, data);
+  samebits::arithmetic(text, data, PC);
 }
-void __ubsan_handle_add_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in an addition", data); }
-void __ubsan_handle_sub_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in a subtraction", data); }
-void __ubsan_handle_mul_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in a product", data); }
-void __ubsan_handle_negate_overflow(void* data, unsigned long) { samebits::arithmetic("signed overflow in a negation", data); }
-void __ubsan_handle_divrem_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in a division", data); }
+void __ubsan_handle_add_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in an addition", data, PC); }
+void __ubsan_handle_sub_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in a subtraction", data, PC); }
+void __ubsan_handle_mul_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in a product", data, PC); }
+void __ubsan_handle_negate_overflow(void* data, unsigned long) { samebits::arithmetic("signed overflow in a negation", data, PC); }
+void __ubsan_handle_divrem_overflow(void* data, unsigned long, unsigned long) { samebits::arithmetic("signed overflow in a division", data, PC); }
 void __ubsan_handle_out_of_bounds(void* data, unsigned long index) {
   static thread_local char text[96];
   snprintf(text, sizeof text, "index %ld is outside of the array's declared bounds", long(index));
-  samebits::arithmetic(text, data);
+  samebits::arithmetic(text, data, PC);
 }
 }
 #undef PC

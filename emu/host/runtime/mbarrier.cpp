@@ -115,7 +115,7 @@ bool Worker::wait_mbarrier(Thread* thread, const void* address, unsigned phase, 
     if (waited) return false;
     if (!b.flights.empty()) {
       for (Flight& flight : b.flights) flight.asked = true;
-      yield(thread);
+      yield(thread, nullptr);
       return false;
     }
     hold(thread, b.waiters);

@@ -44,6 +44,7 @@ void* allocate_checked(size_t bytes, const char* what, bool initialised) {
 cudaError_t allocate(void** p, size_t bytes, const char* what, cudaMemoryType type = cudaMemoryTypeDevice) {
   if (p == nullptr) return set_error(cudaErrorInvalidValue, std::string(what) + ": null pointer");
   *p = nullptr;
+  if (samebits::execution_error() != cudaSuccess) return samebits::execution_error();
   if (bytes == 0) return cudaSuccess;
   void* memory = nullptr;
   if (Check::on != nullptr && bytes <= samebits::current_arch().memory_bytes) {
@@ -89,7 +90,71 @@ cudaError_t release(void* p, const char* what) {
   return cudaSuccess;
 }
 
+// Copies and sets; `caller`: the code address that reports name.
+cudaError_t copy(void* dst, const void* src, size_t n, cudaMemcpyKind kind, const void* caller) {
+  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
+    return set_error(cudaErrorInvalidMemcpyDirection, "cudaMemcpy: direction " + std::to_string(kind));
+  }
+  if (n == 0) return cudaSuccess;
+  if (dst == nullptr || src == nullptr) return set_error(cudaErrorInvalidValue, "cudaMemcpy: null pointer");
+  if (samebits::execution_error() != cudaSuccess) return samebits::execution_error();
+  if (Check::on != nullptr) Check::on->host_copy(reinterpret_cast<uintptr_t>(dst), reinterpret_cast<uintptr_t>(src), n, caller);
+  memmove(dst, src, n);
+  return cudaSuccess;
+}
+cudaError_t copy(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t height, cudaMemcpyKind kind, const void* caller) {
+  if (width > dst_pitch || width > src_pitch) return set_error(cudaErrorInvalidPitchValue, "cudaMemcpy2D: a pitch is less than the width");
+  for (size_t row = 0; row < height; ++row) {
+    cudaError_t code = copy(static_cast<char*>(dst) + row * dst_pitch, static_cast<const char*>(src) + row * src_pitch, width, kind, caller);
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
+}
+cudaError_t copy(const cudaMemcpy3DParms& p, const void* caller) {
+  const cudaPitchedPtr &to = p.dstPtr, &from = p.srcPtr;
+  if (p.srcArray != nullptr || p.dstArray != nullptr || to.ptr == nullptr || from.ptr == nullptr) {
+    return set_error(cudaErrorInvalidValue, "cudaMemcpy3D: its source and its target are no pitched pointers");
+  }
+  auto at = [](const cudaPitchedPtr& q, const cudaPos& pos, size_t layer) {
+    return static_cast<char*>(q.ptr) + ((pos.z + layer) * q.ysize + pos.y) * q.pitch + pos.x;
+  };
+  for (size_t z = 0; z < p.extent.depth; ++z) {
+    cudaError_t code = copy(at(to, p.dstPos, z), to.pitch, at(from, p.srcPos, z), from.pitch, p.extent.width, p.extent.height, p.kind, caller);
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
+}
+cudaError_t set(void* p, int value, size_t n, const void* caller) {
+  if (n == 0) return cudaSuccess;
+  if (p == nullptr) return set_error(cudaErrorInvalidValue, "cudaMemset: null pointer");
+  if (samebits::execution_error() != cudaSuccess) return samebits::execution_error();
+  if (Check::on != nullptr) Check::on->host_write(reinterpret_cast<uintptr_t>(p), n, "cudaMemset", caller);
+  memset(p, value, n);
+  return cudaSuccess;
+}
+cudaError_t set(void* p, size_t pitch, int value, size_t width, size_t height, const void* caller) {
+  for (size_t row = 0; row < height; ++row) {
+    cudaError_t code = set(static_cast<char*>(p) + row * pitch, value, width, caller);
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
+}
+cudaError_t set(cudaPitchedPtr p, int value, cudaExtent e, const void* caller) {
+  for (size_t z = 0; z < e.depth; ++z) {
+    cudaError_t code = set(static_cast<char*>(p.ptr) + z * p.ysize * p.pitch, p.pitch, value, e.width, e.height, caller);
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
+}
+// On a stream: kept for later where the stream is being captured.
+template <class F>
+cudaError_t on(cudaStream_t stream, F work) {
+  return samebits::capture(stream, [work] { work(); }) ? cudaSuccess : work();
+}
+
 }  // namespace
+
+#define CALLER __builtin_return_address(0)
 
 namespace samebits {
 void name_allocation(const char* name) { next_name = name; }
@@ -113,35 +178,15 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMemcpy(void* dst, const void* src, size_t n, cudaMemcpyKind kind) {
-  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
-    return set_error(cudaErrorInvalidMemcpyDirection, "cudaMemcpy: direction " + std::to_string(kind));
-  }
-  if (n == 0) return cudaSuccess;
-  if (dst == nullptr || src == nullptr) return set_error(cudaErrorInvalidValue, "cudaMemcpy: null pointer");
-  if (samebits::execution_error() != cudaSuccess) return samebits::execution_error();
-  if (Check::on != nullptr) Check::on->host_copy(reinterpret_cast<uintptr_t>(dst), reinterpret_cast<uintptr_t>(src), n, __builtin_return_address(0));
-  memmove(dst, src, n);
-  return cudaSuccess;
-}
 cudaError_t cudaMallocPitch(void** p, size_t* pitch, size_t width, size_t height) {
   *pitch = (width + 511) / 512 * 512;
   return allocate(p, *pitch * height, "cudaMallocPitch");
 }
-cudaError_t cudaMemcpy2D(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t height, cudaMemcpyKind kind) {
-  if (width > dst_pitch || width > src_pitch) return set_error(cudaErrorInvalidPitchValue, "cudaMemcpy2D: a pitch is less than the width");
-  for (size_t row = 0; row < height; ++row) {
-    cudaError_t code = cudaMemcpy(static_cast<char*>(dst) + row * dst_pitch, static_cast<const char*>(src) + row * src_pitch, width, kind);
-    if (code != cudaSuccess) return code;
-  }
-  return cudaSuccess;
-}
-cudaError_t cudaMemset2D(void* p, size_t pitch, int value, size_t width, size_t height) {
-  for (size_t row = 0; row < height; ++row) {
-    cudaError_t code = cudaMemset(static_cast<char*>(p) + row * pitch, value, width);
-    if (code != cudaSuccess) return code;
-  }
-  return cudaSuccess;
+cudaError_t cudaMalloc3D(cudaPitchedPtr* p, cudaExtent e) {
+  p->xsize = e.width;
+  p->ysize = e.height;
+  p->pitch = (e.width + 511) / 512 * 512;
+  return allocate(&p->ptr, p->pitch * e.height * e.depth, "cudaMalloc3D");
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
   std::lock_guard<std::mutex> lock(memory_mutex);
@@ -161,32 +206,34 @@ cudaError_t cudaHostUnregister(void* p) {
   if (Check::on != nullptr) Check::on->forget(reinterpret_cast<uintptr_t>(p));
   return cudaSuccess;
 }
-// On a stream: kept for later where the stream is being captured.
-template <class F>
-static cudaError_t on(cudaStream_t stream, F work) {
-  return samebits::capture(stream, [work] { work(); }) ? cudaSuccess : work();
+cudaError_t cudaMemcpy(void* dst, const void* src, size_t n, cudaMemcpyKind kind) { return copy(dst, src, n, kind, CALLER); }
+cudaError_t cudaMemcpy2D(void* d, size_t dp, const void* s, size_t sp, size_t w, size_t h, cudaMemcpyKind kind) {
+  return copy(d, dp, s, sp, w, h, kind, CALLER);
 }
+cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms* p) { return copy(*p, CALLER); }
+cudaError_t cudaMemset(void* p, int value, size_t n) { return set(p, value, n, CALLER); }
+cudaError_t cudaMemset2D(void* p, size_t pitch, int value, size_t w, size_t h) { return set(p, pitch, value, w, h, CALLER); }
+cudaError_t cudaMemset3D(cudaPitchedPtr p, int value, cudaExtent e) { return set(p, value, e, CALLER); }
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
-  return on(stream, [=] { return cudaMemcpy(dst, src, n, kind); });
+  return on(stream, [=, caller = CALLER] { return copy(dst, src, n, kind, caller); });
 }
 cudaError_t cudaMemcpy2DAsync(void* d, size_t dp, const void* s, size_t sp, size_t w, size_t h, cudaMemcpyKind kind, cudaStream_t stream) {
-  return on(stream, [=] { return cudaMemcpy2D(d, dp, s, sp, w, h, kind); });
+  return on(stream, [=, caller = CALLER] { return copy(d, dp, s, sp, w, h, kind, caller); });
 }
-cudaError_t cudaMemset2DAsync(void* p, size_t pitch, int v, size_t w, size_t h, cudaStream_t stream) {
-  return on(stream, [=] { return cudaMemset2D(p, pitch, v, w, h); });
+cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* p, cudaStream_t stream) {
+  return on(stream, [what = *p, caller = CALLER] { return copy(what, caller); });
+}
+cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t stream) {
+  return on(stream, [=, caller = CALLER] { return set(p, value, n, caller); });
+}
+cudaError_t cudaMemset2DAsync(void* p, size_t pitch, int value, size_t w, size_t h, cudaStream_t stream) {
+  return on(stream, [=, caller = CALLER] { return set(p, pitch, value, w, h, caller); });
+}
+cudaError_t cudaMemset3DAsync(cudaPitchedPtr p, int value, cudaExtent e, cudaStream_t stream) {
+  return on(stream, [=, caller = CALLER] { return set(p, value, e, caller); });
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t f, void* data) {
   return on(stream, [=] { return f(data), cudaSuccess; });
-}
-cudaError_t cudaMemset(void* p, int value, size_t n) {
-  if (n == 0) return cudaSuccess;
-  if (p == nullptr) return set_error(cudaErrorInvalidValue, "cudaMemset: null pointer");
-  if (Check::on != nullptr) Check::on->host_write(reinterpret_cast<uintptr_t>(p), n, "cudaMemset", __builtin_return_address(0));
-  memset(p, value, n);
-  return cudaSuccess;
-}
-cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t stream) {
-  return on(stream, [=] { return cudaMemset(p, value, n); });
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) { return *s = new CUstream_st{flags}, cudaSuccess; }

@@ -1,8 +1,11 @@
 // Whole programs that `samebits run` started: settings from the environment, reports and crashes on the way out.
+#include <dlfcn.h>
+#include <execinfo.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -13,7 +16,6 @@
 
 extern "C" {
 void samebits_set_order(int, unsigned long long);
-int samebits_set_arch(const char*);
 void samebits_set_check(int);
 const char* samebits_last_error();
 }
@@ -46,16 +48,32 @@ void write_reports() {
   fclose(file);
 }
 
+// Of the calls that lead to a crash the innermost one in the program itself: it may crash in a library.
+const void* pc_of_the_program(const void* crashed) {
+  auto module = [](const void* address) {
+    Dl_info info;
+    return dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
+  };
+  const void* program = module(reinterpret_cast<const void*>(getauxval(AT_PHDR)));
+  if (module(crashed) == program) return crashed;
+  void* calls[64];
+  int count = backtrace(calls, 64);
+  void** found = std::find_if(calls, calls + count, [&](void* pc) { return module(pc) == program; });
+  return found != calls + count ? *found : crashed;
+}
+
 // A crash of host code, or the time limit: says where, leaves the reports behind.
 void on_end(int signal, siginfo_t*, void* context) {
   ::signal(signal, SIG_DFL);
   const void* pc = static_cast<const char*>(pc_of(context)) + 1;
   if (signal == SIGALRM && Check::on != nullptr && Check::on->recent != nullptr) pc = Check::on->recent;  // it is in a hook
-  auto place = resolve({pc})[0];
+  auto place = resolve({signal == SIGALRM ? pc : pc_of_the_program(pc)})[0];
   Worker* worker = active_worker();
   fflush(stdout);
   std::string where = place.second != 0 ? place.first + ":" + std::to_string(place.second) + ": " : "";
-  std::string what = signal == SIGALRM ? "time limit of " + std::to_string(int(time_limit)) + " s reached" : std::string(strsignal(signal));
+  char limit[64];
+  snprintf(limit, sizeof limit, "time limit of %g s reached", time_limit);
+  std::string what = signal == SIGALRM ? limit : strsignal(signal);
   if (worker != nullptr && worker->holds(stack_of(context))) {
     what += " in device code, " + worker->where(worker->running(stack_of(context)));
     if (Check::on != nullptr) Check::on->report("no progress", what, worker->running(stack_of(context)), Check::on->site_of(pc), nullptr);
@@ -89,7 +107,11 @@ void set_order(const std::string& order) {
 __attribute__((constructor)) void begin() {
   reports_path = getenv("SAMEBITS_RUN_REPORTS");
   if (reports_path == nullptr) return;
-  if (const char* arch = getenv("SAMEBITS_RUN_ARCH")) samebits_set_arch(arch);
+  const char* arch = getenv("SAMEBITS_RUN_ARCH");
+  if (std::string wrong = arch != nullptr ? choose_arch(arch) : ""; !wrong.empty()) {
+    fprintf(stderr, "samebits run: --arch: %s\n", wrong.c_str());
+    _exit(2);
+  }
   if (const char* order = getenv("SAMEBITS_RUN_ORDER")) set_order(order);
   if (getenv("SAMEBITS_RUN_CHECK") != nullptr) samebits_set_check(2);
   if (Check::on != nullptr && getenv("SAMEBITS_RUN_TRACE") != nullptr) Check::on->trace = new Trace;

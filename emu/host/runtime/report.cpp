@@ -33,14 +33,6 @@ std::string quoted(const std::string& text) {
 
 namespace {
 
-bool of_the_emulator(const std::string& file) {
-  static const std::string headers = [] {
-    std::string here = __FILE__;  // .../runtime/report.cpp
-    return here.substr(0, here.rfind("/runtime/")) + "/include/";
-  }();
-  return file.compare(0, headers.size(), headers) == 0 || file.find("/emu/host/include/") != std::string::npos;
-}
-
 std::string block_text(uint64_t n, const dim3& g) {
   return "[" + std::to_string(n % g.x) + ", " + std::to_string(n / g.x % g.y) + ", " + std::to_string(n / g.x / g.y) + "]";
 }
@@ -49,6 +41,14 @@ std::string thread_text(unsigned n, const dim3& d) {
 }
 
 }  // namespace
+
+bool of_the_emulator(const std::string& file) {
+  static const std::string& headers = *[] {  // never destroyed: reports are written at exit
+    std::string here = __FILE__;           // .../runtime/report.cpp
+    return new std::string(here.substr(0, here.rfind("/runtime/")) + "/include/");
+  }();
+  return file.compare(0, headers.size(), headers) == 0 || file.find("/emu/host/include/") != std::string::npos;
+}
 
 // By addr2line, which comes with every compiler's linker: once for each module.
 std::vector<std::pair<std::string, int>> resolve(const std::vector<const void*>& pcs) {
@@ -131,6 +131,7 @@ void Check::report(std::string kind, std::string message, const Thread* thread, 
 
 std::string Check::json() {
   settle();
+  report_guesses();
   std::vector<const void*> pcs;
   for (const Report& r : reports_) pcs.push_back(pcs_[r.site]), pcs.push_back(pcs_[r.other_site]);
   std::vector<std::pair<std::string, int>> places = resolve(pcs);

@@ -127,17 +127,17 @@ void* Worker::acquire(unsigned linear) {
 }
 
 // Atomics that change nothing, again and again, and nobody in the block who gets anywhere.
-void Worker::check_patience(Thread* thread) {
+void Worker::check_patience(Thread* thread, const void* pc) {
   double now = now_ms();
   if (polls_ == 4096) polling_since_ = now;
   if (now - polling_since_ <= grid_->patience_ms) return;
-  fail(thread, cudaErrorLaunchTimeout,
+  fail(thread, cudaErrorLaunchTimeout, pc,
        "it polls memory that nobody changes. A block runs to its end before the next one of the same core starts: it cannot wait for a "
        "later one");
 }
 
-void Worker::yield(Thread* thread) {
-  if (++polls_ % 4096 == 0) check_patience(thread);
+void Worker::yield(Thread* thread, const void* pc) {
+  if (++polls_ % 4096 == 0) check_patience(thread, pc);
   if (polls_ % 64 == 0 && gang_->several()) gang_->suspend(*this);
   unsigned next = unsigned(pick_after(thread->linear));
   current_ = next / 32;

@@ -62,7 +62,8 @@ void Worker::end() {
 
 void Worker::record_fault() {
   if (Check::active != nullptr) Check::on->failure(describe_fault(*this), running(fault_stack), fault_pc);
-  record(code_of_fault(*this), where(running(fault_stack)) + ": " + describe_fault(*this));
+  const auto [file, line] = resolve({static_cast<const char*>(fault_pc) + 1})[0];
+  record(code_of_fault(*this), where(running(fault_stack)) + ": " + describe_fault(*this) + (line != 0 ? " (" + site(file.c_str(), line) + ")" : ""));
 }
 
 void Worker::begin_block(uint64_t index) {
@@ -157,19 +158,20 @@ void* Worker::place_shared(Thread* thread, Slot* slot) {
     shared_entries = unsigned(entries_.size());
   }
   static_bytes = unsigned(align_up(static_bytes, slot->align) + slot->bytes);
+  const Here here{slot->file, slot->line, nullptr, 0};
   if (static_bytes > 48 * 1024) {
-    fail(thread, cudaErrorInvalidValue, "static shared memory of " + std::to_string(static_bytes) + " bytes with " + slot->name + " (" +
-                                            site(slot->file, slot->line) + "): the limit is 49152");
+    fail(thread, cudaErrorInvalidValue, here,
+         "static shared memory of " + std::to_string(static_bytes) + " bytes with " + slot->name + ": the limit is 49152");
   }
   if (static_bytes + grid_->dynamic_bytes > grid_->shared_limit) {
-    fail(thread, cudaErrorInvalidValue, std::to_string(grid_->dynamic_bytes) + " bytes of dynamic and " + std::to_string(static_bytes) +
-                                            " of static shared memory: the limit is " + std::to_string(grid_->shared_limit));
+    fail(thread, cudaErrorInvalidValue, here, std::to_string(grid_->dynamic_bytes) + " bytes of dynamic and " + std::to_string(static_bytes) +
+                                                  " of static shared memory: the limit is " + std::to_string(grid_->shared_limit));
   }
   // At least 16: the compiler of a GPU places arrays so too, and programs rely on it.
   size_t offset = align_up(window_used_, std::max<size_t>(slot->align, 16));
   window_used_ = offset + slot->bytes + (offset < window_bytes_ / 2 ? gap_ : kGap);
   if (window_used_ > window_bytes_ || (gap_ == kGap && window_used_ > kWindowBytes)) {
-    fail(thread, cudaErrorInvalidValue, std::string("no room for shared variable ") + slot->name);
+    fail(thread, cudaErrorInvalidValue, here, std::string("no room for shared variable ") + slot->name);
   }
   memset(window_ + offset, grid_->poison, slot->bytes);  // C15
   entries_[id] = {generation, window_ + offset};
@@ -203,6 +205,12 @@ void Worker::fail(const Thread* thread, int code, const Here& here, const std::s
   if (Check::active != nullptr) Check::on->failure(text, thread, nullptr, &here);
   record(code, where(thread) + ": " + text);
   leave();
+}
+
+void Worker::fail(const Thread* thread, int code, const void* pc, const std::string& what) {
+  const auto [file, line] = resolve({pc})[0];
+  if (line == 0) fail(thread, code, what);
+  fail(thread, code, Here{file.c_str(), line, pc, 0}, what);
 }
 
 std::string coordinates(unsigned x, unsigned y, unsigned z) {
@@ -243,7 +251,7 @@ Worker& worker_of(Thread* thread) { return *static_cast<Worker*>(thread->block);
 
 // What headers call.
 void* shared_first(Thread* t, Slot* slot) { return worker_of(t).place_shared(t, slot); }
-void yield(Thread* t) { worker_of(t).yield(t); }
+void yield(Thread* t) { worker_of(t).yield(t, __builtin_return_address(0)); }
 
 void bad_width(int width, const char* file, int line) {
   Thread* t = self();
@@ -257,7 +265,7 @@ void trap(const char* what) {
     abort();
   }
   Thread* t = self();
-  worker_of(t).fail(t, cudaErrorLaunchFailure, what);
+  worker_of(t).fail(t, cudaErrorLaunchFailure, __builtin_return_address(0), what);
 }
 
 void assert_failed(const char* expression, const char* file, int line, const char* function) {
@@ -266,7 +274,7 @@ void assert_failed(const char* expression, const char* file, int line, const cha
     abort();
   }
   Thread* t = self();
-  worker_of(t).fail(t, cudaErrorAssert, site(file, line) + ": assertion `" + expression + "` failed");
+  worker_of(t).fail(t, cudaErrorAssert, Here{file, line, nullptr, 0}, std::string("assertion `") + expression + "` failed");
 }
 
 }  // namespace samebits

@@ -121,7 +121,7 @@ class Worker : public BlockView {
 
   void barrier(Thread*, Op, int predicate, const char* file, int line);
   void collective(Thread*, Op, unsigned source, unsigned mask, uint64_t value, const char* file, int line);
-  void yield(Thread*);
+  void yield(Thread*, const void* pc);  // pc: of the code that polls
   void arrive(Thread*, Scope, bool aligned, const char* file, int line);
   void wait(Thread*, Scope, const char* file, int line);
   void* map_shared(Thread*, const void*, unsigned rank);
@@ -141,6 +141,7 @@ class Worker : public BlockView {
   void named(Thread*, unsigned number, unsigned count, bool wait, bool aligned, const Here&);
   [[noreturn]] void fail(const Thread*, int code, const std::string& what);
   [[noreturn]] void fail(const Thread*, int code, const Here&, const std::string& what);
+  [[noreturn]] void fail(const Thread*, int code, const void* pc, const std::string& what);
   std::string where(const Thread*) const;
   void launch_later(const char* file, int line, std::function<void()> launch);
 
@@ -199,7 +200,7 @@ class Worker : public BlockView {
   std::string deadlock() const;
   std::string decision(unsigned chosen, unsigned usual) const;
   unsigned waiting_thread(bool at_barrier) const;
-  void check_patience(Thread*);
+  void check_patience(Thread*, const void* pc);
   [[noreturn]] void diverge(Thread*);
   [[noreturn]] void foreign_mask(Thread*);
   [[noreturn]] void leave();

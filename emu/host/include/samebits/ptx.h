@@ -253,6 +253,7 @@ template <class T, int N>
 inline Vector<T, N> volatile_load(const char* p) {
   Vector<T, N> r;
   for (int i = 0; i < N; ++i) r.v[i] = reinterpret_cast<const volatile T*>(p)[i];
+  polled(true);
   return r;
 }
 template <class T, int N>

@@ -122,6 +122,30 @@ namespace samebits_api {
 cudaError_t cudaMallocPitch(void**, size_t* pitch, size_t width, size_t height);
 cudaError_t cudaMemcpy2D(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width, size_t height, cudaMemcpyKind);
 cudaError_t cudaMemset2D(void*, size_t pitch, int value, size_t width, size_t height);
+struct cudaExtent { size_t width, height, depth; };  // of linear memory: bytes, rows, layers
+struct cudaPos { size_t x, y, z; };
+struct cudaPitchedPtr {
+  void* ptr;
+  size_t pitch, xsize, ysize;
+};
+struct cudaMemcpy3DParms {
+  void* srcArray;  // there are no arrays of textures
+  cudaPos srcPos;
+  cudaPitchedPtr srcPtr;
+  void* dstArray;
+  cudaPos dstPos;
+  cudaPitchedPtr dstPtr;
+  cudaExtent extent;
+  cudaMemcpyKind kind;
+};
+inline cudaExtent make_cudaExtent(size_t width, size_t height, size_t depth) { return {width, height, depth}; }
+inline cudaPos make_cudaPos(size_t x, size_t y, size_t z) { return {x, y, z}; }
+inline cudaPitchedPtr make_cudaPitchedPtr(void* p, size_t pitch, size_t width, size_t height) { return {p, pitch, width, height}; }
+cudaError_t cudaMalloc3D(cudaPitchedPtr*, cudaExtent);
+cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms*);
+cudaError_t cudaMemset3D(cudaPitchedPtr, int value, cudaExtent);
+cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms*, cudaStream_t = 0);
+cudaError_t cudaMemset3DAsync(cudaPitchedPtr, int value, cudaExtent, cudaStream_t = 0);
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes*, const void*);
 cudaError_t cudaHostRegister(void*, size_t, unsigned flags);
 cudaError_t cudaHostUnregister(void*);
@@ -139,6 +163,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long lo
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* e, cudaGraph_t g, cudaGraphNode_t*, char*, size_t) { return cudaGraphInstantiate(e, g, 0ull); }
 inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* e, cudaGraph_t g, unsigned long long flags) { return cudaGraphInstantiate(e, g, flags); }
 inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGraphGetNodes(cudaGraph_t, cudaGraphNode_t*, size_t* count);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t);
 cudaError_t cudaGraphDestroy(cudaGraph_t);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t);
