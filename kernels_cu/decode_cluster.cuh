@@ -1,7 +1,6 @@
 // The join of paged_decode where the blocks of a row form a cluster, a span each: they read each other's states from shared memory.
+// CUDA's own functions are called: cooperative_groups.h around them takes half as long to compile as the kernel.
 #pragma once
-
-#include <cooperative_groups.h>
 
 #include "decode_walk.cuh"
 
@@ -17,7 +16,7 @@ struct State {
 template <class S>
 __device__ __forceinline__ bool in_cluster() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    if constexpr (S::kClusters) return cooperative_groups::this_cluster().num_blocks() > 1;
+    if constexpr (S::kClusters) return __clusterSizeInBlocks() > 1;
 #endif
     return false;
 }
@@ -27,19 +26,19 @@ template <class S>
 __device__ __forceinline__ void join_cluster(const PagedDecodeParams& p, Block<S>& s) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     constexpr int kMost = 8;  // blocks of a cluster
-    const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
     const Row& row = s.row;
-    const int blocks = static_cast<int>(cluster.num_blocks()), rank = static_cast<int>(cluster.block_rank());
+    const int blocks = static_cast<int>(__clusterSizeInBlocks()), rank = static_cast<int>(__clusterRelativeBlockRank());
     const int elements = row.heads * D, part = (elements + blocks - 1) / blocks;
     const int end = (rank + 1) * part < elements ? (rank + 1) * part : elements;
-    cluster.sync();  // all states are there
+    __cluster_barrier_arrive();
+    __cluster_barrier_wait();  // all states are there
     for (int at = rank * part + S::thread(); at < end; at += S::kThreads) {
         const int h = at / D, d = at % D;
         float m_u[kMost], l_u[kMost], a_u[kMost];
 #pragma unroll
         for (int u = 0; u < kMost; ++u) {
             if (u < row.first_unit || u >= row.units) continue;
-            const State<S> state(*cluster.map_shared_rank(&s, u));
+            const State<S> state(*static_cast<Block<S>*>(__cluster_map_shared_rank(&s, u)));
             m_u[u] = state.m[h], l_u[u] = state.l[h], a_u[u] = state.a[at];
         }
         Walk walk = {0.0f, 0.0f};
@@ -54,6 +53,7 @@ __device__ __forceinline__ void join_cluster(const PagedDecodeParams& p, Block<S
         if (d == 0) write_lse(p, row.n, row.head + h, walk);
         write_out(p, row.n, row.head + h, d, a, walk.l);
     }
-    cluster.sync();  // nobody reads this block's state any more
+    __cluster_barrier_arrive();
+    __cluster_barrier_wait();  // nobody reads this block's state any more
 #endif
 }
