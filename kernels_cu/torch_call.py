@@ -76,8 +76,11 @@ class Operator:
         for name, tensor in tensors.items():
             try:
                 described[name] = describe(tensor)
-            except TypeError as error:
-                raise TypeError(f"{self._kernel.stem}: {name}: {error}") from None
+            except TypeError:
+                symbol = self._kernel.tensors[name].dtype
+                expected = " or ".join(self._kernel.dtypes.get(symbol, (symbol,)))
+                got = str(tensor.dtype).removeprefix("torch.")
+                raise TypeError(f"{self._kernel.stem}: {name}: dtype: got {got}, expected {expected}") from None
         return self._kernel.bind({**arguments, **described}, shared_bytes=shared_bytes)
 
     def _check_values(self, call: Call, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -117,7 +117,8 @@ class Decode:
 
 BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("dtype", {"q": torch.zeros(3, H, D)}, TypeError, "paged_decode: q: dtype: got f32, expected f16 (from out)"),
-    ("dtype-of-none", {"q": torch.zeros(3, H, D).double()}, TypeError, "paged_decode: q: dtype: got float64"),
+    ("dtype-of-none", {"q": torch.zeros(3, H, D).double()}, TypeError, "paged_decode: q: dtype: got float64, expected f32 or f16 or bf16"),
+    ("dtype-of-tables", {"block_tables": torch.zeros(3, 2).short()}, TypeError, "block_tables: dtype: got int16, expected i32"),
     ("axis", {"q": torch.zeros(2, H, D).half()}, ValueError, "paged_decode: q: axis n: got 2, expected 3 (from out)"),
     ("stride", {"q": torch.zeros(3, H, 2 * D).half()[..., ::2]}, ValueError, "paged_decode: q: axis d: got a stride of 4 bytes"),
     ("number", {"window": -1}, ValueError, "paged_decode: window: got -1"),
