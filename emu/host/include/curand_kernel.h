@@ -63,6 +63,7 @@ static inline float4 curand_uniform4(::samebits::Random* s) {
   float x = curand_uniform(s), y = curand_uniform(s), z = curand_uniform(s), w = curand_uniform(s);
   return {x, y, z, w};
 }
+// Normal numbers, for users' programs: functions of the host library, as in more_math.h. No kernel of this project draws any (C4).
 static inline float2 curand_normal2(::samebits::Random* s) {  // Box and Muller
   float radius = __builtin_sqrtf(-2.0f * logf(curand_uniform(s))), sine, cosine;
   sincosf(6.2831853f * curand_uniform(s), &sine, &cosine);

@@ -67,6 +67,7 @@ inline float fma_to_odd(float a, float b, float c) {
 }  // namespace samebits
 
 // Types, operators and functions that half and bfloat16 have in common. T2 is the pair; PACK(float bits, rounding) and UNPACK(bits).
+// Exponentials, logarithms and the like are the host library's, for users' programs, as in more_math.h: no kernel of this project uses them (C4).
 #define SAMEBITS_SMALL_FLOAT(T, T2, PACK, UNPACK)                                                                                     \
   struct alignas(2) T {                                                                                                               \
     unsigned short __x;                                                                                                               \
