@@ -139,6 +139,7 @@ class Block(NamedTuple):
     partial: Any  # [tiles, 4, pad]: maxima of warps, then sums of C7's rows
     weights: Any  # [4 warps, tiles, 2, pad, 2]: of every warp, it walks by itself; of tiles and of spans; so_far and next
     table: Any  # [tiles, table]
+    part: Any  # [4]: of balanced parts, what the block takes: sequence, row of it, first unit and end
 
 
 class Row(NamedTuple):

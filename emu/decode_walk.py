@@ -36,11 +36,12 @@ def functions(shape: Shape) -> SimpleNamespace:
 
     @device
     def measure(p, n):  # noqa: ANN001, ANN202
-        """Which tokens [start, len) and units [first, units) of sequence n take part, and how many blocks share the units."""
+        """Which tokens [start, len) and units [first, units) of sequence n take part, and how many blocks share the units. (Of
+        balanced parts, split < 0, decode_balance knows.)"""
         length = index(p.seq_lens[n])
         start = length - p.window if p.window != 0 and p.window < length else index(0)
         first, units = start // UNIT_TOKENS, (length + UNIT_TOKENS - 1) // UNIT_TOKENS
-        a_block = p.split if WARPS == 1 else index(1)
+        a_block = p.split if WARPS == 1 and p.split > 1 else index(1)
         return start, length, first, units, (units - 1) // a_block - first // a_block + 1 if length > 0 else index(0)
 
     @device

@@ -7,15 +7,16 @@ import functools
 from typing import Any
 
 import numpy as np
-from numba import cuda, float32, int32
+from numba import cuda, float32, int32, int64
 
 from emu import contract as c
-from emu import decode_tile, decode_walk
+from emu import decode_balance, decode_tile, decode_walk
 from emu.decode_shape import SPAN, START, THREADS, TILE, Block, Params, Place, Row, Shape, Stored, index, params, scale_of
 from emu.simt import device
 from pyref.spec import Call
 
 MAX_GRID = 65535  # blocks along y and z
+FINISHED = np.float32(-1)  # of balanced parts: the l of a row of several units that one block has finished; no state has it
 _MINUS_INF = np.float32(-np.inf)
 
 
@@ -27,7 +28,7 @@ def kernel(shape: Shape) -> Any:
     WARPS, TILES, LANES, ELEMENTS = shape.warps, shape.tiles, shape.lanes, shape.elements
     SCRATCH, TABLE, UNIT_TOKENS = shape.scratch, shape.table, shape.tiles * TILE
     tile, walks = decode_tile.functions(shape), decode_walk.functions(shape)
-    read_table, tile_state = tile.read_table, tile.tile_state
+    read_table, tile_state, find_part = tile.read_table, tile.tile_state, decode_balance.functions(shape).find_part
     measure, element_of, walk_tiles, store = walks.measure, walks.element_of, walks.walk_tiles, walks.store
     step, join = decode_walk.step, decode_walk.join
 
@@ -79,23 +80,33 @@ def kernel(shape: Shape) -> Any:
             cuda.shared.array((TILES, 4, PAD), float32),
             cuda.shared.array((4, TILES, 2, PAD, 2), float32),
             cuda.shared.array((TILES, TABLE), int32),
+            cuda.shared.array(4, int64),
         )
         thread = cuda.threadIdx.x
         warp, lane = thread // 32, thread % 32
-        n, g = index(first_sequence + cuda.blockIdx.z), index(cuda.blockIdx.x) // HEAD_BLOCKS
-        share = index(cuda.blockIdx.y)  # the block's part of the row
-        head = g * GROUP + cuda.blockIdx.x % HEAD_BLOCKS * HEADS
+        # A unit is what is stored as one state: a tile or a span. The block takes [own_unit, own_end) of a row, as far as it has them.
+        n, row_of_n = index(first_sequence + cuda.blockIdx.z), index(cuda.blockIdx.x)
+        units_a_block = p.split if WARPS == 1 else index(1)
+        own_unit, own_end = index(cuda.blockIdx.y) * units_a_block, (index(cuda.blockIdx.y) + 1) * units_a_block
+        if p.split < 0:
+            find_part(p, s, p.k_cache.shape[1] * HEAD_BLOCKS)
+            n = s.part[0]
+            if n == p.seq_lens.shape[0]:
+                return
+            row_of_n, own_unit, own_end = s.part[1], s.part[2], s.part[3]
+        g = row_of_n // HEAD_BLOCKS
+        head = g * GROUP + row_of_n % HEAD_BLOCKS * HEADS
         start, length, first_unit, units, blocks = measure(p, n)
         heads = min((g + 1) * GROUP - head, HEADS)
         row = Row(n, g, head, heads, start, length, scale_of(p.k_scale, g), scale_of(p.v_scale, g))
         if row.len <= 0:
-            if share == 0:
+            if cuda.blockIdx.y == 0:
                 finish_empty(p, row)
             return
-        # A unit is what is stored as one state: a tile or a span. This block takes [own_unit, last_unit) of the row's [first_unit, units).
-        units_a_block = p.split if WARPS == 1 else index(1)
-        last_unit = min((share + 1) * units_a_block, units)
-        own_unit = max(share * units_a_block, first_unit)
+        if p.split < 0:
+            blocks = index(1) if own_unit <= first_unit and own_end >= units else index(2)
+        last_unit = min(own_end, units)
+        own_unit = max(own_unit, first_unit)
         if own_unit >= last_unit:
             return
         for at_q in range(thread, PAD * D, THREADS):
@@ -120,6 +131,8 @@ def kernel(shape: Shape) -> Any:
             if blocks > 1:
                 store(p, row, span, span_a, unit)
         if blocks == 1:
+            if p.split < 0 and units > first_unit + 1 and thread < row.heads:
+                p.part_l[row.n, row.head + thread, first_unit] = FINISHED
             finish(p, row, s, walk, a)
 
     return decode
@@ -136,8 +149,11 @@ def join_kernel(shape: Shape) -> Any:
     def join_states(out, lse, seq_lens, sinks, part_a, part_l, part_m, window, split):  # noqa: ANN001, ANN202
         n, head = index(cuda.blockIdx.x), index(cuda.blockIdx.y)
         _, _, first_unit, units, blocks = measure(Stored(seq_lens, window, split), n)
-        if blocks <= 1:
-            return  # the row is finished
+        finished = blocks <= 1
+        if split < 0:
+            finished = units <= first_unit + 1 or part_l[n, head, first_unit] == FINISHED
+        if finished:
+            return
         for d in range(cuda.threadIdx.x, D, THREADS):
             walk, span = START, START
             a, span_a = c.ZERO, c.ZERO
@@ -168,9 +184,11 @@ def launch(call: Call) -> None:
     if axes["n"] == 0 or axes["h"] == 0:
         return  # an empty grid cannot be launched
     shape = Shape(call.dtypes["T"], call.dtypes["C"], axes["d"], axes["page"], axes["group"], axes["rows"], warps=1 if split else 4)
-    shares = max(-(-longest // (split * SPAN * TILE if split else TILE)), 1)
+    shares = max(-(-longest // (max(split, 1) * SPAN * TILE if split else TILE)), 1)
     p = params(call)
-    for first in range(0, axes["n"], MAX_GRID):
+    if split < 0:  # whole rows, and further parts
+        kernel(shape)[axes["n"] * axes["g"] * shape.head_blocks - split, THREADS](*p, 0)
+    for first in range(0, axes["n"] if split >= 0 else 0, MAX_GRID):
         grid = (axes["g"] * shape.head_blocks, shares, min(axes["n"] - first, MAX_GRID))
         kernel(shape)[grid, THREADS](*p, first)
     if shares > 1:

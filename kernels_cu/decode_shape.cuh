@@ -78,6 +78,14 @@ struct Row {
     float k_scale, v_scale;  // of fp8 caches
 };
 
+constexpr int kClasses = 4;  // of parts, by length
+
+// What a block takes: units [unit, end) of row `row` (a block of heads of a kv head) of sequence n, as far as there are so many.
+struct Part {
+    int64_t n;
+    int row, unit, end;
+};
+
 __host__ __device__ constexpr int clamp(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
 // How a block shares out its work: kTiles tiles at a time, a span or one, kWarps warps each. A warp a tile wastes least; two let a GPU that
@@ -88,6 +96,7 @@ struct Shape {
     static constexpr int kLanes = 32 * kWarps;  // threads that share a tile
     static constexpr int kThreads = kLanes * kTiles;
     static constexpr bool kClusters = kWarps > 1 && kTiles > 1;  // whether blocks may form clusters
+    static constexpr bool kBalances = kWarps == 1 && kTiles > 1;  // whether blocks may take balanced parts
     static constexpr int kTokens = kTile / kLanes;  // tokens of a lane in QK
     static constexpr int kMaxHeads = D > 128 && kHeadsAtMost > 4 ? 4 : kHeadsAtMost;  // heads of a block at most: what registers hold
     static constexpr int kHeadBlocks = (kGroup + kMaxHeads - 1) / kMaxHeads;  // blocks that share a kv head
@@ -132,6 +141,10 @@ struct Block : S {
     Weights weights[S::kThreads / 32][S::kTiles][2][S::kPad];  // of every warp: it walks by itself
     int32_t table[S::kTiles][2][kTable];  // pages of the tile that is worked on, and of the next
     Row row;
+    // Of balanced parts:
+    Part part;
+    long long sums[S::kThreads / 32];
+    int counts[S::kThreads / 32][kClasses];
 };
 
 // A vector of floats: kRun dimensions of q or tokens of p, kPad heads each.

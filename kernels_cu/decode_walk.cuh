@@ -26,14 +26,20 @@ __device__ __forceinline__ float join(bool first, float a, const Weights& w, flo
     return first ? a_u : sb::join_scalar(a, w.so_far, a_u, w.next);  // the first state is taken as it is: -0 stays
 }
 
-// Which tokens and units of sequence n take part, and how many blocks share them. A block takes `split` spans, or a tile.
+// The first token of a sequence that takes part (C12).
+__device__ __forceinline__ int first_token(const PagedDecodeParams& p, int len) {
+    return p.window != 0 && p.window < len ? static_cast<int>(len - p.window) : 0;
+}
+
+// Which tokens and units of sequence n take part, and how many blocks share them: a block takes `split` spans, or a tile. (Of balanced parts,
+// split < 0, decode_balance.cuh knows.)
 template <int kTiles>
 __device__ __forceinline__ void measure(const PagedDecodeParams& p, int64_t n, int len, Row& row) {
     constexpr int kUnitTokens = kTiles * kTile;
-    const int units_a_block = kTiles == 1 ? 1 : static_cast<int>(p.split);
+    const int units_a_block = kTiles > 1 && p.split > 1 ? static_cast<int>(p.split) : 1;
     row.n = n;
     row.len = len;
-    row.start = p.window != 0 && p.window < row.len ? static_cast<int>(row.len - p.window) : 0;
+    row.start = first_token(p, len);
     row.first_unit = row.start / kUnitTokens;
     row.units = (row.len + kUnitTokens - 1) / kUnitTokens;
     row.blocks = len <= 0 ? 0 : (row.units - 1) / units_a_block - row.first_unit / units_a_block + 1;
@@ -71,4 +77,15 @@ __device__ __forceinline__ void store(const PagedDecodeParams& p, const Row& row
         p.part_m[at] = walk.m;
         p.part_l[at] = walk.l;
     }
+}
+
+// Of balanced parts: a row of several units that one block has finished says so by an l that no state has.
+constexpr float kFinished = -1.0f;
+
+__device__ __forceinline__ void mark_finished(const PagedDecodeParams& p, const Row& row, int64_t head) {
+    if (row.units > row.first_unit + 1) p.part_l[(row.n * p.h + head) * p.states + row.first_unit] = kFinished;
+}
+__device__ __forceinline__ bool is_finished(const PagedDecodeParams& p, const Row& row, int64_t head) {
+    if (p.split >= 0) return row.blocks <= 1;
+    return row.units <= row.first_unit + 1 || p.part_l[(row.n * p.h + head) * p.states + row.first_unit] == kFinished;
 }

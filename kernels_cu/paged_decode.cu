@@ -6,6 +6,7 @@
 // of a row that several blocks share are stored and joined by a second kernel (decode_join.cuh). The bytes depend on none of this (C13).
 #include "decode_cluster.cuh"
 #include "decode_join.cuh"
+#include "decode_balance.cuh"
 #include "decode_tile.cuh"
 
 // C13.5 for a finished row, after the sink where there is one.
@@ -15,6 +16,7 @@ __device__ __forceinline__ void finish(const PagedDecodeParams& p, Block<S>& s, 
     const int warp = S::thread() / 32, lane = S::thread() % 32;
     __syncwarp();  // the last weights have been read
     if (lane < row.heads) {
+        if (S::kBalances && p.split < 0 && warp == 0) mark_finished(p, row, row.head + lane);
         if (p.sinks != nullptr) s.weights[warp][0][0][lane] = walk.step_sink(p.sinks[row.head + lane]);
         s.weights[warp][0][1][lane].next = walk.l;
         if (warp == 0) write_lse(p, row.n, row.head + lane, walk);
@@ -95,14 +97,18 @@ template <class S>
 __global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedDecodeParams p, const Steps steps, const int64_t first_sequence) {
     extern __shared__ __align__(128) unsigned char memory[];
     Block<S>& s = *reinterpret_cast<Block<S>*>(memory);
-    const int thread = S::thread();
-    const int64_t n = first_sequence + blockIdx.z, g = blockIdx.x / S::kHeadBlocks, head = g * kGroup + blockIdx.x % S::kHeadBlocks * S::kHeads;
-    const int units_a_block = S::kTiles == 1 ? 1 : static_cast<int>(p.split);
-    const int own_unit = static_cast<int>(blockIdx.y) * units_a_block;
+    const int thread = S::thread(), units = S::kTiles == 1 ? 1 : static_cast<int>(p.split), first = static_cast<int>(blockIdx.y) * units;
+    Part own = {first_sequence + blockIdx.z, static_cast<int>(blockIdx.x), first, first + units};
+    if (S::kBalances && p.split < 0) {
+        find_part(p, s);
+        own = s.part;
+        if (own.n == p.n) return;
+    }
+    const int64_t n = own.n, g = own.row / S::kHeadBlocks, head = g * kGroup + own.row % S::kHeadBlocks * S::kHeads;
     const int heads = static_cast<int>((g + 1) * kGroup - head < S::kHeads ? (g + 1) * kGroup - head : S::kHeads);
     // Page ids of the first unit, q and the length are asked for together, the ids before it is known which of them have tokens.
     Stream<S> stream(p, steps, s, n, g);
-    stream.ask(own_unit);
+    stream.ask(own.unit);
     constexpr int kOfQ = (S::kPad * D + S::kThreads - 1) / S::kThreads;
     T q[kOfQ];
 #pragma unroll
@@ -114,6 +120,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedD
     if (thread == 0) {
         Row row;
         measure<S::kTiles>(p, n, len, row);
+        if (S::kBalances && p.split < 0) row.blocks = own.unit <= row.first_unit && own.end >= row.units ? 1 : 2;
         row.head = head, row.heads = heads, row.cluster = row.blocks > 1 && in_cluster<S>();
         if constexpr (kFp8) {
             row.k_scale = p.k_scale[p.k_scales == 1 ? 0 : g];
@@ -132,14 +139,14 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedD
         if (blockIdx.y == 0) finish_empty<S>(p, row);
         return;
     }
-    int unit = own_unit > row.first_unit ? own_unit : row.first_unit;  // this block takes [unit, last_unit)
-    const int last_unit = own_unit + units_a_block < row.units ? own_unit + units_a_block : row.units;
+    int unit = own.unit > row.first_unit ? own.unit : row.first_unit;  // this block takes [unit, last_unit)
+    const int last_unit = own.end < row.units ? own.end : row.units;
     if (unit >= last_unit) {
         if (S::kClusters && row.cluster) join_cluster(p, s);
         return;
     }
     const int live_unit = tile_of<S>(row, unit).live() ? unit : unit + 1;
-    stream.begin(own_unit, live_unit, last_unit);
+    stream.begin(own.unit, live_unit, last_unit);
     Walk walk = {0.0f, 0.0f};
     float a[S::kElements];
     for (; unit < last_unit; ++unit) {
@@ -187,7 +194,7 @@ cudaError_t allow_shared_memory(Kernel* kernel, int bytes) {
 // Blocks that share a row of max_seq_len tokens.
 template <class S>
 int64_t shares(const PagedDecodeParams& p) {
-    const int64_t unit = S::kTiles == 1 ? kTile : p.split * kSpan * kTile;
+    const int64_t unit = S::kTiles == 1 ? kTile : (p.split > 1 ? p.split : 1) * kSpan * kTile;
     return p.max_seq_len > unit ? (p.max_seq_len + unit - 1) / unit : 1;
 }
 
@@ -212,9 +219,11 @@ cudaError_t launch(const PagedDecodeParams& p, int multiprocessors, int architec
     config.attrs = &cluster;
     config.numAttrs = choose_cluster<S>(p, blocks, multiprocessors, architecture);
     cudaError_t failed = allow_shared_memory(decode<S>, sizeof(Block<S>));
-    for (int64_t first = 0; first < p.n && failed == cudaSuccess; first += kMaxGrid) {
+    const bool balanced = p.split < 0;
+    for (int64_t first = 0; first < p.n && failed == cudaSuccess; first = balanced ? p.n : first + kMaxGrid) {
         const unsigned sequences = static_cast<unsigned>(p.n - first < kMaxGrid ? p.n - first : kMaxGrid);
         config.gridDim = dim3(static_cast<unsigned>(p.g * S::kHeadBlocks), static_cast<unsigned>(blocks), sequences);
+        if (balanced) config.gridDim = dim3(static_cast<unsigned>(p.n * p.g * S::kHeadBlocks - p.split));  // whole rows, and further parts
         failed = cudaLaunchKernelEx(&config, decode<S>, p, Steps(p), first);
         if (failed == cudaSuccess) failed = cudaGetLastError();  // of the run too, where the launch has waited for it
     }
@@ -240,6 +249,7 @@ extern "C" int paged_decode(const PagedDecodeParams* params, void* stream) {
     using Alone = Shape<4, 1, 2>;
     using Few = Shape<2, 4>;
     if (p.split == 0 && fits(Alone())) return run(Alone());
+    if (p.split < 0) return run(Shape<1, 4>());
     if (p.split == 0) p.split = 1;
     const int64_t blocks = p.n * p.g * Few::kHeadBlocks * shares<Few>(p);
     if (p.warps == 1 || (p.warps == 0 && blocks > multiprocessors) || !fits(Few())) return run(Shape<1, 4>());

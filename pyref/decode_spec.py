@@ -25,32 +25,31 @@ def spans(tokens: int) -> int:
 
 
 def choose_split(sequences: int, kv_heads: int, max_seq_len: int, multiprocessors: int = 132) -> int:
-    """How the kernel shares out the work: 0 for a tile a block, k for k spans a block. It changes speed and never a byte (C13).
+    """How the kernel shares out the work: 0 for a tile a block; k for k spans; -k where no block takes more spans than k blocks with equal
+    shares would (they are counted on the device). It changes speed and never a byte (C13).
 
-    Few sequences want many small blocks. Else the least time of waves of the four blocks that a multiprocessor holds, where a block costs
-    its spans and half a span besides, and states that must be stored and joined half a span more.
+    Few sequences want many small blocks. Where all blocks fit the device at once, four a multiprocessor, they take one or two spans. Rows of
+    up to eight spans are not divided if there is more to do. What is longer may be of any length: parts are balanced.
     """
-    rows, all_spans = sequences * kv_heads, max(1, spans(max_seq_len))
+    rows, longest, resident = sequences * kv_heads, max(1, spans(max_seq_len)), 4 * multiprocessors
     if rows * tiles(max_seq_len) <= multiprocessors:
         return 0
-
-    def cost(split: int) -> float:
-        waves = -(-rows * -(-all_spans // split) // (4 * multiprocessors))
-        return waves * (split + 0.5) + (0.5 if split < all_spans else 0)
-
-    return min({*(1 << i for i in range(all_spans.bit_length()) if 1 << i < all_spans), all_spans}, key=lambda split: (cost(split), split))
+    for split in (1, 2):
+        if rows * -(-longest // split) <= resident:
+            return split
+    return longest if longest <= 8 else -resident
 
 
 def shares(call: Call) -> int:
-    """Blocks that a row of ``max_seq_len`` tokens is divided among."""
+    """Blocks along y: those that a row of ``max_seq_len`` tokens is divided among, by tiles or spans."""
     split, longest = call["split"], call["max_seq_len"]
-    return max(1, tiles(longest) if split == 0 else -(-spans(longest) // split))
+    return max(1, tiles(longest) if split == 0 else -(-spans(longest) // split) if split > 0 else 1)
 
 
 def states(call: Call) -> int:
-    """States that are stored for a row: none where one block takes all its spans."""
+    """States that are stored for a row: none where one block is sure to take all its spans."""
     split, longest = call["split"], call["max_seq_len"]
-    return tiles(longest) if split == 0 else spans(longest) if spans(longest) > split else 0
+    return tiles(longest) if split == 0 else spans(longest) if spans(longest) > max(split, 1) else 0
 
 
 def first_token(call: Call, length: int) -> int:
@@ -134,8 +133,9 @@ def _check_strides(call: Call) -> None:
 def _check_numbers(call: Call) -> None:
     if call["max_seq_len"] > MAX_SEQ_LEN:
         raise call.error(ValueError, "max_seq_len", f"got {call['max_seq_len']}, expected at most {MAX_SEQ_LEN}")
-    if not 0 <= call["split"] <= checks.GRID_X:
-        raise call.error(ValueError, "split", f"got {call['split']}, expected 0 (a tile a block) to {checks.GRID_X} (spans a block)")
+    if not -checks.GRID_Y <= call["split"] <= checks.GRID_X:
+        meaning = f"0 (a tile a block), up to {checks.GRID_X} (spans a block) or down to -{checks.GRID_Y} (balanced parts)"
+        raise call.error(ValueError, "split", f"got {call['split']}, expected {meaning}")
     if not 0 <= call["warps"] <= 2:
         raise call.error(ValueError, "warps", f"got {call['warps']}, expected 1 or 2 warps a tile, or 0 (as the device has room)")
 

@@ -41,7 +41,7 @@ SPEC = Kernel(
         "max_seq_len": Scalar("i64", "bound of seq_lens", default=lambda call: call.axes["max_pages"] * call.axes["page"]),
         "split": Scalar(
             "i64",
-            "spans a block takes, 0: one tile",
+            "spans a block takes; 0: one tile; -k: at most its share of the batch's, were there k blocks",
             default=lambda call: choose_split(call.axes["n"], call.axes["g"], call["max_seq_len"]),
         ),
         "warps": Scalar("i64", "warps a tile where blocks take spans, 1 or 2; 0: as the device has room", default=lambda call: 0),

@@ -95,7 +95,7 @@ def caches(shape: Mapping[str, Any], table: np.ndarray, pages: int, lens: np.nda
 def states(split: int, longest: int) -> int:
     """States of a row that the kernel may store."""
     tiles, spans = -(-longest // TILE), -(-longest // (TILE * SPAN))
-    return tiles if split == 0 else spans if spans > split else 0
+    return tiles if split == 0 else spans if spans > max(split, 1) else 0
 
 
 def workspace(shape: Mapping[str, Any], n: int, longest: int) -> dict[str, Region]:

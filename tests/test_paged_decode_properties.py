@@ -80,18 +80,20 @@ SHARED = [
 def test_every_share_gives_the_same_bytes(case: Case) -> None:
     expected = results(case)
     longest = max(case.shape["lens"])
-    for split, leg in itertools.product(range(spans(longest) + 2), runners(*ORDERS)):
-        for warps in (1, 2) if split else (0,):
+    for split, leg in itertools.product((*range(spans(longest) + 2), -1, -2, -3, -9), runners(*ORDERS)):
+        for warps in (1, 2) if split > 0 else (0,):
             assert_same(results(variant(case, split=split, warps=warps), leg), expected, (split, warps, leg))
 
 
 def test_the_launcher_chooses_among_shares_that_exist() -> None:
     for rows, longest in itertools.product((1, 2, 8, 32, 100, 528, 1000, 5000, 10**6), (0, 1, 128, 129, 513, 4096, 65536, 10**6)):
         split = choose_split(rows, 1, longest)
-        assert 0 <= split <= max(1, spans(longest))
+        assert split < 0 or split <= max(1, spans(longest))
         assert split == choose_split(1, rows, longest), "sequences and kv heads count alike"
     assert choose_split(1, 8, 1024) == 0, "few rows: a tile a block"
-    assert choose_split(256, 8, 8192) >= 2, "many rows: as few blocks as fill the GPU"
+    assert choose_split(16, 8, 4096) == 2, "blocks that fill the GPU"
+    assert choose_split(256, 8, 4096) == 8, "many short rows: a block each"
+    assert choose_split(256, 8, 8192) == -528, "many rows that may be long: balanced"
     assert choose_split(64, 8, 2048, multiprocessors=10**6) == 0
 
 
@@ -115,7 +117,7 @@ def test_every_device_has_room(arch: str) -> None:
             assert_same({name: arguments[name].view for name in expected}, expected, (arch, d, split, warps))
 
 
-@pytest.mark.parametrize(("split", "warps", "order"), [(*share, order) for share in ((0, 0), (1, 1), (1, 2)) for order in ORDERS])
+@pytest.mark.parametrize(("split", "warps", "order"), [(*share, order) for share in ((0, 0), (1, 1), (1, 2), (-3, 0)) for order in ORDERS])
 def test_the_workspace_serves_the_next_launch(split: int, warps: int, order: str) -> None:
     """The workspace needs no preparation: what a launch leaves in it serves another one, whatever its lengths."""
     if legs.leg(order).missing():

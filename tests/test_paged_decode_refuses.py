@@ -113,7 +113,7 @@ BAD: list[Bad] = [
     # numbers
     ("longest-negative", {"max_seq_len": -1}, ValueError, f"max_seq_len; got -1; expected 0 to {LONGEST}"),
     ("longest-too-long", {"max_seq_len": 25}, ValueError, f"max_seq_len; got 25; expected 0 to {LONGEST}; max_pages 3; page 8"),
-    ("split-negative", {"split": -1}, ValueError, "split; got -1; expected 0"),
+    ("split-below", {"split": -65536}, ValueError, "split; got -65536; expected 0; -65535"),
     ("split-enormous", {"split": 2**40}, ValueError, "split; got 1099511627776; 2147483647"),
     ("window-negative", {"window": -5}, ValueError, "window; got -5; expected 0 (none) or more"),
     ("cap-negative", {"cap": -1.0}, ValueError, "cap; got -1.0; expected 0 (none) or a positive"),

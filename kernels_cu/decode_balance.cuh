@@ -1,0 +1,80 @@
+// Balanced parts of paged_decode, for batches whose lengths are not known before the launch: no block takes more spans than its share of them
+// all would be, long parts come first, and blocks that find nothing left are few.
+#pragma once
+
+#include "decode_walk.cuh"
+
+// Units of a row of `len` tokens; a row of none is work too: somebody writes it out.
+template <class S>
+__device__ __forceinline__ int units_of_row(const PagedDecodeParams& p, int len) {
+    return len > 0 ? (len - 1) / (S::kTiles * kTile) - first_token(p, len) / (S::kTiles * kTile) + 1 : 1;
+}
+
+// Rows in parts come before whole ones, and those by their length in three classes.
+__device__ __forceinline__ int class_of(int units, int most) {
+    return units > most ? 0 : 2 * units > most ? 1 : 4 * units > most ? 2 : 3;
+}
+
+// What this block takes: s.part. Every block goes through all sequences, a thread through neighbours: first for the sum of their units, from
+// which follows what a part has at most; then for the place of the block's part among all of a class.
+template <class S>
+__device__ __forceinline__ void find_part(const PagedDecodeParams& p, Block<S>& s) {
+    constexpr int kWarps = S::kThreads / 32;
+    const int warp = S::thread() / 32, lane = S::thread() % 32;
+    const int64_t rows = p.g * S::kHeadBlocks, count = (p.n + S::kThreads - 1) / S::kThreads;
+    const int64_t from = S::thread() * count, to = from + count < p.n ? from + count : p.n;
+    long long sum = 0;
+    for (int64_t n = from; n < to; ++n) sum += units_of_row<S>(p, p.seq_lens[n]);
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+    if (lane == 0) s.sums[warp] = sum;
+    if (S::thread() == 0) s.part = {p.n, 0, 0, 0};  // nothing
+    __syncthreads();
+    sum = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) sum += s.sums[w];
+    const int most = static_cast<int>((sum * rows - p.split - 1) / -p.split);  // at least 1
+    int own[kClasses] = {}, before[kClasses];  // parts of a row of each of this thread's sequences, and of all up to them
+    for (int64_t n = from; n < to; ++n) {
+        const int units = units_of_row<S>(p, p.seq_lens[n]), parts = (units + most - 1) / most;
+#pragma unroll
+        for (int c = 0; c < kClasses; ++c) own[c] += c == class_of(units, most) ? parts : 0;
+    }
+#pragma unroll
+    for (int c = 0; c < kClasses; ++c) {
+        before[c] = own[c];
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+            const int lower = __shfl_up_sync(0xFFFFFFFFu, before[c], step);
+            if (lane >= step) before[c] += lower;
+        }
+        if (lane == 31) s.counts[warp][c] = before[c];
+        before[c] -= own[c];
+    }
+    __syncthreads();
+    int64_t at = blockIdx.x / rows;  // the part's number in its class
+#pragma unroll
+    for (int c = 0; c < kClasses; ++c) {
+        int all = 0;
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) {
+            if (w < warp) before[c] += s.counts[w][c];
+            all += s.counts[w][c];
+        }
+        if (at >= before[c] && at < before[c] + own[c]) {
+            int number = static_cast<int>(at) - before[c];
+            for (int64_t n = from; n < to; ++n) {
+                const int len = p.seq_lens[n], units = units_of_row<S>(p, len), parts = (units + most - 1) / most;
+                if (class_of(units, most) != c) continue;
+                if (number < parts) {
+                    const int each = (units + parts - 1) / parts, first = (len > 0 ? first_token(p, len) / (S::kTiles * kTile) : 0) + number * each;
+                    s.part = {n, static_cast<int>(blockIdx.x % rows), first, first + each};
+                    break;
+                }
+                number -= parts;
+            }
+        }
+        at -= all;
+    }
+    __syncthreads();
+}
