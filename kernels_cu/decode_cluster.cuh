@@ -9,7 +9,7 @@ template <class S>
 struct State {
     float *a, *m, *l;  // [h * D + d], [h], [h]
 
-    __device__ __forceinline__ explicit State(Block<S>& s) : a(s.q), m(s.partial[0][0]), l(s.partial[0][1]) {}
+    __device__ __forceinline__ explicit State(Block<S>& s) : a(s.q), m(s.maxima[0][0]), l(s.maxima[1][0]) {}
 };
 
 // Whether this block is launched in a cluster, whose blocks are those of a row.

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kJoiners) join_states(const PagedDecodeParams 
     const float* a_parts = p.part_a + n * p.part_a_stride[0] + head * p.part_a_stride[1];
     Row row;
     measure<kTiles>(p, n, p.seq_lens[n], row);
-    if (is_finished(p, row, head)) return;
+    if (is_finished<kTiles>(p, row, head)) return;
     float carried = -sb::kInf;  // the row's maximum so far
     float a[kDimsOfThread], span_a[kDimsOfThread], l = 0.0f, span_l = 0.0f;  // every thread walks l
     for (int base = row.first_unit / kStates * kStates; base < row.units; base += kStates) {

@@ -72,9 +72,9 @@ struct Row {
     int64_t n, head;
     int heads;
     int start, len;  // tokens [start, len) take part
-    // A unit is what is stored as one state, a tile or a span: the row has [first_unit, units), `blocks` blocks share them.
-    int first_unit, units, blocks;
-    bool cluster;  // the blocks form a cluster
+    int first_unit, units;  // a unit is what is stored as one state, a tile or a span: the row has [first_unit, units)
+    bool whole;  // this block takes all of them
+    bool cluster;  // the blocks that share them form a cluster
     float k_scale, v_scale;  // of fp8 caches
 };
 
@@ -136,8 +136,8 @@ struct Block : S {
     alignas(128) unsigned char stage[S::kTiles][S::kBuffers][S::kBytes];  // copies to shared memory write lines of 128 bytes
     alignas(16) float q[D * S::kPad];  // q[d][h]
     alignas(16) float scratch[S::kTiles][S::kScratch];  // p[t][h], then a[h][d]
-    float m[S::kTiles][S::kPad], l[S::kTiles][S::kPad];
-    float partial[S::kTiles][4][S::kPad];  // maxima of warps, then sums of C7's rows
+    float m[S::kTiles][S::kPad];
+    float maxima[S::kTiles][S::kWarps][S::kPad], rows[S::kTiles][4][S::kPad];  // of warps; sums of C7's rows
     Weights weights[S::kThreads / 32][S::kTiles][2][S::kPad];  // of every warp: it walks by itself
     int32_t table[S::kTiles][2][kTable];  // pages of the tile that is worked on, and of the next
     Row row;

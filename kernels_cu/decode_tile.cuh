@@ -79,7 +79,7 @@ __device__ __forceinline__ void add_dot_products(const Block<S>& s, const Tile& 
     }
 }
 
-// p[t][h] into scratch, m and l of the tile (C12, C7), from the base-2 logits of its threads.
+// p[t][h] into scratch, m and the sums of C7's rows of the tile (C12), from the base-2 logits of its threads.
 template <class S>
 __device__ __forceinline__ void softmax(Block<S>& s, const Tile& at, const float (&s2)[S::kTokens][S::kPad]) {
     constexpr int kTokens = S::kTokens, kPad = S::kPad;
@@ -92,14 +92,14 @@ __device__ __forceinline__ void softmax(Block<S>& s, const Tile& at, const float
         for (int i = 0; i < kTokens; ++i) top[h] = sb::running_max(top[h], s2[i][h]);
     }
     const float most = sb::fold<kPad>(top, lane, [](float a, float b) { return sb::running_max(a, b); });
-    if (lane % (32 / kPad) == 0) s.partial[at.slot][warp][sb::folded_index<kPad>(lane)] = most;
+    if (lane % (32 / kPad) == 0) s.maxima[at.slot][warp][sb::folded_index<kPad>(lane)] = most;
     wait_for_tile<S>();
     float weights[kTokens * kPad];
 #pragma unroll
     for (int h = 0; h < kPad; ++h) {
-        float m = s.partial[at.slot][0][h];
+        float m = s.maxima[at.slot][0][h];
 #pragma unroll
-        for (int w = 1; w < S::kWarps; ++w) m = sb::running_max(m, s.partial[at.slot][w][h]);
+        for (int w = 1; w < S::kWarps; ++w) m = sb::running_max(m, s.maxima[at.slot][w][h]);
         m = sb::ceil(m);
         if (at.thread == 0) s.m[at.slot][h] = m;
 #pragma unroll
@@ -120,14 +120,8 @@ __device__ __forceinline__ void softmax(Block<S>& s, const Tile& at, const float
     }
     constexpr int kValues = kTokens * kPad;
     const float sum = sb::fold<kValues>(weights, lane, [](float a, float b) { return sb::add(a, b); });  // C7: lanes
-    wait_for_tile<S>();  // everybody has read the maxima
     const int value = sb::folded_index<kValues>(lane);
-    if (lane % (32 / kValues) == 0) s.partial[at.slot][warp + S::kWarps * (value / kPad)][value % kPad] = sum;
-    wait_for_tile<S>();
-    if (at.thread < kPad) {
-        const auto& rows = s.partial[at.slot];
-        s.l[at.slot][at.thread] = sb::sum_rows(rows[0][at.thread], rows[1][at.thread], rows[2][at.thread], rows[3][at.thread]);  // C7: rows
-    }
+    if (lane % (32 / kValues) == 0) s.rows[at.slot][warp + S::kWarps * (value / kPad)][value % kPad] = sum;
 }
 
 // Dimension i of a thread in PV; it may lie past the last.

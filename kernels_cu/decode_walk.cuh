@@ -31,18 +31,15 @@ __device__ __forceinline__ int first_token(const PagedDecodeParams& p, int len) 
     return p.window != 0 && p.window < len ? static_cast<int>(len - p.window) : 0;
 }
 
-// Which tokens and units of sequence n take part, and how many blocks share them: a block takes `split` spans, or a tile. (Of balanced parts,
-// split < 0, decode_balance.cuh knows.)
+// Which tokens and units of sequence n take part.
 template <int kTiles>
 __device__ __forceinline__ void measure(const PagedDecodeParams& p, int64_t n, int len, Row& row) {
     constexpr int kUnitTokens = kTiles * kTile;
-    const int units_a_block = kTiles > 1 && p.split > 1 ? static_cast<int>(p.split) : 1;
     row.n = n;
     row.len = len;
     row.start = first_token(p, len);
     row.first_unit = row.start / kUnitTokens;
     row.units = (row.len + kUnitTokens - 1) / kUnitTokens;
-    row.blocks = len <= 0 ? 0 : (row.units - 1) / units_a_block - row.first_unit / units_a_block + 1;
 }
 
 // C13.5: output and LSE of a row's dimension.
@@ -85,7 +82,11 @@ constexpr float kFinished = -1.0f;
 __device__ __forceinline__ void mark_finished(const PagedDecodeParams& p, const Row& row, int64_t head) {
     if (row.units > row.first_unit + 1) p.part_l[(row.n * p.h + head) * p.states + row.first_unit] = kFinished;
 }
+
+// Whether one block has finished a row: it took all units of it. A block takes `split` spans, a tile, or a balanced part.
+template <int kTiles>
 __device__ __forceinline__ bool is_finished(const PagedDecodeParams& p, const Row& row, int64_t head) {
-    if (p.split >= 0) return row.blocks <= 1;
-    return row.units <= row.first_unit + 1 || p.part_l[(row.n * p.h + head) * p.states + row.first_unit] == kFinished;
+    if (row.units <= row.first_unit + 1) return true;
+    if (kTiles > 1 && p.split < 0) return p.part_l[(row.n * p.h + head) * p.states + row.first_unit] == kFinished;
+    return kTiles > 1 && p.split > 1 && (row.units - 1) / p.split == row.first_unit / p.split;
 }

@@ -52,9 +52,10 @@ __device__ __forceinline__ void join_tiles(const PagedDecodeParams& p, Block<S>&
 #pragma unroll
     for (int u = 0; u < S::kTiles; ++u) {
         if (u < from || u >= to || lane >= S::kPad) continue;
-        s.weights[warp][u][0][lane] = span.step(u == from, s.m[u][lane], s.l[u][lane]);
+        const float l = sb::sum_rows(s.rows[u][0][lane], s.rows[u][1][lane], s.rows[u][2][lane], s.rows[u][3][lane]);  // C7
+        s.weights[warp][u][0][lane] = span.step(u == from, s.m[u][lane], l);
     }
-    if (row.blocks == 1 && lane < S::kPad) s.weights[warp][0][1][lane] = walk.step(unit == row.first_unit, span.m, span.l);
+    if (row.whole && lane < S::kPad) s.weights[warp][0][1][lane] = walk.step(unit == row.first_unit, span.m, span.l);
     __syncwarp();
     const bool whole = from == 0 && to == S::kTiles;
     float span_a[S::kElements];
@@ -72,7 +73,7 @@ __device__ __forceinline__ void join_tiles(const PagedDecodeParams& p, Block<S>&
             for (int u = from + 1; u < to; ++u) span_a[e] = join(false, span_a[e], s.weights[warp][u][0][h], s.scratch[u][at]);
         }
     }
-    if (S::kClusters && row.cluster) {  
+    if (S::kClusters && row.cluster) {
         const State<S> state(s);
 #pragma unroll
         for (int e = 0; e < S::kElements; ++e) {
@@ -82,7 +83,7 @@ __device__ __forceinline__ void join_tiles(const PagedDecodeParams& p, Block<S>&
         if (warp == 0 && lane < S::kPad) state.m[lane] = span.m, state.l[lane] = span.l;
         return;
     }
-    if (row.blocks > 1) {
+    if (!row.whole) {
         store<S>(p, row, span, span_a, unit);
         return;
     }
@@ -120,8 +121,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedD
     if (thread == 0) {
         Row row;
         measure<S::kTiles>(p, n, len, row);
-        if (S::kBalances && p.split < 0) row.blocks = own.unit <= row.first_unit && own.end >= row.units ? 1 : 2;
-        row.head = head, row.heads = heads, row.cluster = row.blocks > 1 && in_cluster<S>();
+        row.whole = own.unit <= row.first_unit && own.end >= row.units;
+        row.head = head, row.heads = heads, row.cluster = row.units > row.first_unit + 1 && in_cluster<S>();
         if constexpr (kFp8) {
             row.k_scale = p.k_scale[p.k_scales == 1 ? 0 : g];
             row.v_scale = p.v_scale[p.v_scales == 1 ? 0 : g];
@@ -179,7 +180,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedD
         __syncthreads();
         join_tiles(p, s, unit, walk, a);
     }
-    if (row.blocks == 1) finish(p, s, walk, a);
+    if (row.whole) finish(p, s, walk, a);
     if (S::kClusters && row.cluster) join_cluster(p, s);
 }
 
