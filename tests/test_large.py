@@ -30,7 +30,7 @@ def copies_of(large: ctypes.CDLL, pairs: list[tuple[int, int]], w: int, stride: 
 
 @pytest.mark.parametrize(("w", "count"), [(2**31 + 8, 1), (2**17, 2**15 + 1), (2**14, 2**17)])
 def test_swap_blocks_copies_more_bytes_than_32_bits_count(large: ctypes.CDLL, w: int, count: int) -> None:
-    """One page above 4 GiB; a run of pages whose bytes 32 bits would cut to one page's; a run of exactly 2^32 bytes, which they cut to none."""
+    """One page above 4 GiB, a run of more than 2^32 elements, a run of exactly 2^32 bytes."""
     first = 2**30 + 3
     pairs = [(first + i, 5 + i) for i in range(count)]
     assert copies_of(large, pairs, w, w) == [(5 * w * 2, first * w * 2, count * w * 2)]
@@ -38,10 +38,11 @@ def test_swap_blocks_copies_more_bytes_than_32_bits_count(large: ctypes.CDLL, w:
 
 def test_swap_blocks_with_room_between_pages_beyond_32_bits(large: ctypes.CDLL) -> None:
     w, stride = 2**31 + 8, 2**31 + 16
-    assert copies_of(large, [(1, 3), (2, 4)], w, stride) == [(page_to * stride * 2, page * stride * 2, w * 2) for page, page_to in ((1, 3), (2, 4))]
+    expected = [(to * stride * 2, page * stride * 2, w * 2) for page, to in ((1, 3), (2, 4))]
+    assert copies_of(large, [(1, 3), (2, 4)], w, stride) == expected
 
 
-ROWS = [(2**32, 1, 4), (2**32 + 1, 1, 4), (2**32 - 1, 1, 8), (2**32 + 1025, 3, 4), (2**35 + 7, 2, 8), (2**31 * 4 - 5, 256, 4), (2**30, 257, 2)]
+ROWS = [(2**32, 1, 4), (2**32 + 1, 1, 4), (2**32 - 1, 1, 8), (2**32 + 1025, 3, 4), (2**35 + 7, 2, 8), (2**33 - 5, 256, 4), (2**30, 257, 2)]
 
 
 @pytest.mark.parametrize(("rows", "pieces", "depth"), ROWS)
