@@ -30,9 +30,9 @@ def copies_of(large: ctypes.CDLL, pairs: list[tuple[int, int]], w: int, stride: 
 
 @pytest.mark.parametrize(("w", "count"), [(2**31 + 8, 1), (2**17, 2**15 + 1), (2**14, 2**17)])
 def test_swap_blocks_copies_more_bytes_than_32_bits_count(large: ctypes.CDLL, w: int, count: int) -> None:
-    """One page above 4 GiB, a run of more than 2^32 elements, a run of exactly 2^32 bytes."""
+    """One page above 4 GiB, a run of more than 2^32 elements, a run of exactly 2^32 bytes; pairs in any order are one copy."""
     first = 2**30 + 3
-    pairs = [(first + i, 5 + i) for i in range(count)]
+    pairs = [(first + i, 5 + i) for i in reversed(range(count))]
     assert copies_of(large, pairs, w, w) == [(5 * w * 2, first * w * 2, count * w * 2)]
 
 
