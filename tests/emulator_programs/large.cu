@@ -31,15 +31,15 @@ extern "C" int64_t copies_of(const int64_t* pairs, int64_t m, int64_t w, int64_t
     return static_cast<int64_t>(copies.size());
 }
 
-__global__ void last_block(const sb::RowTiles tiles, int64_t* found) {
+__global__ void last_block(const sb::RowTiles<64> tiles, int64_t* found) {
     if (blockIdx.x + 1 == gridDim.x) *found = tiles.first_row();
 }
 
-extern "C" unsigned blocks_of(int64_t rows, int64_t pieces, unsigned depth) { return sb::RowTiles::cut(rows, pieces, depth).blocks(); }
+extern "C" unsigned blocks_of(int64_t rows, int64_t pieces) { return sb::RowTiles<>::cut(rows, pieces).blocks(); }
 
-// The first row of the last block.
-extern "C" int64_t last_row_of(int64_t rows, int64_t pieces, unsigned depth) {
-    const sb::RowTiles tiles = sb::RowTiles::cut(rows, pieces, depth);
+// The first row of the last block, where a thread takes one piece of 64 rows.
+extern "C" int64_t last_row_of(int64_t rows, int64_t pieces) {
+    const auto tiles = sb::RowTiles<64>::cut(rows, pieces);
     int64_t found = -1;
     last_block<<<tiles.blocks(), 1>>>(tiles, &found);
     return cudaDeviceSynchronize() == cudaSuccess ? found : -1;
