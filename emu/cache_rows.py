@@ -11,8 +11,13 @@ import numpy as np
 from emu.access import alignment_of, widest_access
 from emu.fp8 import quantizer
 from pyref.cache_write import bits
-from pyref.row_tiles import IN_FLIGHT, THREADS, RowTiles
+from pyref.row_tiles import IN_FLIGHT, RowTiles
 from pyref.spec import dtype_name, itemsize
+
+
+def depth(rows: str, cache: str) -> int:
+    """Rows of a thread: stores of fp8 are half as wide as the loads, or less."""
+    return IN_FLIGHT if rows == cache else 2 * IN_FLIGHT
 
 
 @functools.cache
@@ -23,18 +28,16 @@ def kernel(rows: str, cache: str, N: int) -> Any:
 
     stored = quantizer(rows, cache)
     held_type = from_dtype(np.dtype(np.float32 if rows == "f32" and rows != cache else f"u{itemsize(rows)}"))
-    HELD = IN_FLIGHT * N
+    DEPTH = depth(rows, cache)
+    HELD = DEPTH * N
 
     @cuda.jit
-    def write_cache_rows(k, v, k_cache, v_cache, slots, k_scale, v_scale, pieces, width, across, abreast):  # noqa: ANN001, ANN202
+    def write_cache_rows(k, v, k_cache, v_cache, slots, k_scale, v_scale, pieces, width, abreast, shift):  # noqa: ANN001, ANN202
         is_v = cuda.blockIdx.y != 0
-        thread = cuda.threadIdx.x
-        if thread >= width * abreast:
-            return
-        piece = int64(cuda.blockIdx.x % across) * width + thread % width
+        piece = int64(cuda.blockIdx.x & ((1 << shift) - 1)) * width + cuda.threadIdx.x
         if piece >= pieces:
             return
-        first_row = int64(cuda.blockIdx.x // across) * abreast * IN_FLIGHT
+        first_row = int64(cuda.blockIdx.x >> shift) * abreast * DEPTH
         m = slots.shape[0]
         in_head = k.shape[2] // N
         head = piece // in_head
@@ -45,15 +48,15 @@ def kernel(rows: str, cache: str, N: int) -> Any:
             scale = v_scale[head if v_scale.shape[0] > 1 else 0] if is_v else k_scale[head if k_scale.shape[0] > 1 else 0]
 
         held = cuda.local.array(HELD, held_type)
-        slot = cuda.local.array(IN_FLIGHT, int64)
-        for u in range(IN_FLIGHT):
-            row = first_row + u * abreast + thread // width
+        slot = cuda.local.array(DEPTH, int64)
+        for u in range(DEPTH):
+            row = first_row + u * abreast + cuda.threadIdx.y
             slot[u] = -1
             if row < m:
                 slot[u] = int64(slots[row])  # C16
                 for i in range(N):
                     held[u * N + i] = v[row, head, first + i] if is_v else k[row, head, first + i]
-        for u in range(IN_FLIGHT):
+        for u in range(DEPTH):
             if slot[u] < 0:
                 continue
             page = slot[u] // page_size
@@ -93,6 +96,6 @@ def write(k: np.ndarray, v: np.ndarray, caches: tuple[np.ndarray, ...], slots: n
     read = widest_access(alignment_of(k) | alignment_of(v) | d * k.itemsize) // k.itemsize
     written = widest_access(alignment_of(k_cache) | alignment_of(v_cache)) // k_cache.itemsize  # `read` divides the head size
     elements = min(read, written)
-    tiles = RowTiles(slots.size, k.shape[1] * d // elements)
-    launch = kernel(rows, cache, elements)[(tiles.blocks, 2), THREADS]
-    launch(k, v, k_cache, v_cache, slots, k_scale, v_scale, tiles.pieces, tiles.width, tiles.across, tiles.abreast)
+    tiles = RowTiles(slots.size, k.shape[1] * d // elements, depth(rows, cache))
+    launch = kernel(rows, cache, elements)[(tiles.blocks, 2), tiles.threads]
+    launch(k, v, k_cache, v_cache, slots, k_scale, v_scale, tiles.pieces, tiles.width, tiles.abreast, tiles.shift)

@@ -12,7 +12,7 @@ from emu.cache_rows import one_head
 from emu.fp8 import dequantizer, quantizer
 from pyref.cache_types import FP8
 from pyref.cache_write import bits
-from pyref.row_tiles import IN_FLIGHT, THREADS, RowTiles
+from pyref.row_tiles import IN_FLIGHT, RowTiles
 from pyref.spec import Call, itemsize
 
 
@@ -26,24 +26,21 @@ def kernel(to: str, origin: str, N: int) -> Any:
     HELD = IN_FLIGHT * N
 
     @cuda.jit
-    def convert_rows(out, x, scale, pieces, width, across, abreast):  # noqa: ANN001, ANN202
-        thread = cuda.threadIdx.x
-        if thread >= width * abreast:
-            return
-        piece = int64(cuda.blockIdx.x % across) * width + thread % width
+    def convert_rows(out, x, scale, pieces, width, abreast, shift):  # noqa: ANN001, ANN202
+        piece = int64(cuda.blockIdx.x & ((1 << shift) - 1)) * width + cuda.threadIdx.x
         if piece >= pieces:
             return
-        first_row = int64(cuda.blockIdx.x // across) * abreast * IN_FLIGHT
+        first_row = int64(cuda.blockIdx.x >> shift) * abreast * IN_FLIGHT
         heads = x.shape[1]
         rows = x.shape[0] * heads
         held = cuda.local.array(HELD, held_type)
         for u in range(IN_FLIGHT):
-            row = first_row + u * abreast + thread // width
+            row = first_row + u * abreast + cuda.threadIdx.y
             if row < rows:
                 for i in range(N):
                     held[u * N + i] = x[row // heads, row % heads, piece * N + i]
         for u in range(IN_FLIGHT):
-            row = first_row + u * abreast + thread // width
+            row = first_row + u * abreast + cuda.threadIdx.y
             if row < rows:
                 factor = scale[row % heads if scale.shape[0] > 1 else 0]
                 for i in range(N):
@@ -67,5 +64,5 @@ def launch(call: Call) -> None:
     elements = min(widest_access(alignment_of(a) | a.shape[2] * a.itemsize) // a.itemsize for a in (out, x))
     elements = min(elements, 16 // max(out.itemsize, x.itemsize))
     tiles = RowTiles(x.shape[0] * x.shape[1], x.shape[2] // elements)
-    port = kernel(call.dtypes["O"], call.dtypes["X"], elements)[tiles.blocks, THREADS]
-    port(out, x, scale, tiles.pieces, tiles.width, tiles.across, tiles.abreast)
+    port = kernel(call.dtypes["O"], call.dtypes["X"], elements)[tiles.blocks, tiles.threads]
+    port(out, x, scale, tiles.pieces, tiles.width, tiles.abreast, tiles.shift)

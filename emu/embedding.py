@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from emu.row_tiles import Pieces
-from pyref import embedding
 from pyref.cache_write import bits
-from pyref.row_tiles import IN_FLIGHT, THREADS
+from pyref.embedding import DEPTH
+from pyref.row_tiles import RowTiles
 from pyref.spec import Call
 
 
@@ -19,20 +19,17 @@ def kernel(words: int, unit: str) -> Any:
     """The kernel for pieces of ``words`` unsigned integers of NumPy type ``unit``."""
     from numba import cuda, from_dtype, int64
 
-    dtype, HELD = from_dtype(np.dtype(unit)), IN_FLIGHT * words
+    dtype, HELD = from_dtype(np.dtype(unit)), DEPTH * words
 
     @cuda.jit
-    def look_up(out, table, ids, start, pieces, width, across, abreast, depth):  # noqa: ANN001, ANN202
-        thread = cuda.threadIdx.x
-        if thread >= width * abreast:
-            return
-        piece = int64(cuda.blockIdx.x % across) * width + thread % width
+    def look_up(out, table, ids, start, pieces, width, abreast, shift):  # noqa: ANN001, ANN202
+        piece = int64(cuda.blockIdx.x & ((1 << shift) - 1)) * width + cuda.threadIdx.x
         if piece >= pieces:
             return
-        first_row = int64(cuda.blockIdx.x // across) * abreast * depth
+        first_row = int64(cuda.blockIdx.x >> shift) * abreast * DEPTH
         held = cuda.local.array(HELD, dtype)
-        for u in range(depth):
-            row = first_row + u * abreast + thread // width
+        for u in range(DEPTH):
+            row = first_row + u * abreast + cuda.threadIdx.y
             for i in range(words):
                 held[u * words + i] = 0
             if row >= out.shape[0]:
@@ -41,8 +38,8 @@ def kernel(words: int, unit: str) -> Any:
             if token >= 0 and token >= start and token - start < table.shape[0]:
                 for i in range(words):
                     held[u * words + i] = table[token - start, piece * words + i]
-        for u in range(depth):
-            row = first_row + u * abreast + thread // width
+        for u in range(DEPTH):
+            row = first_row + u * abreast + cuda.threadIdx.y
             if row < out.shape[0]:
                 for i in range(words):
                     out[row, piece * words + i] = held[u * words + i]
@@ -56,7 +53,6 @@ def launch(call: Call) -> None:
     if out.shape[0] == 0:
         return  # an empty grid cannot be launched
     access = Pieces.of(out, table)
-    tiles = embedding.tiles(out.shape[0], out.shape[1] * out.itemsize // access.size)
-    port = kernel(access.words, access.unit)[tiles.blocks, THREADS]
-    geometry = (tiles.pieces, tiles.width, tiles.across, tiles.abreast, tiles.depth)
-    port(access.view(out), access.view(table), call["ids"], call["start"], *geometry)
+    tiles = RowTiles(out.shape[0], out.shape[1] * out.itemsize // access.size, DEPTH)
+    port = kernel(access.words, access.unit)[tiles.blocks, tiles.threads]
+    port(access.view(out), access.view(table), call["ids"], call["start"], tiles.pieces, tiles.width, tiles.abreast, tiles.shift)

@@ -24,16 +24,15 @@ def kernel(words: int, unit: str) -> Any:
     dtype, HELD = from_dtype(np.dtype(unit)), IN_FLIGHT * words
 
     @cuda.jit
-    def gather_rows(k, v, k_cache, v_cache, block_table, offsets, starts, pieces, width, across, abreast):  # noqa: ANN001, ANN202
+    def gather_rows(k, v, k_cache, v_cache, block_table, offsets, starts, pieces, width, abreast, shift):  # noqa: ANN001, ANN202
         source_page = cuda.shared.array(MOST_ROWS, int64)  # -1: nothing is copied to the row
         source_place = cuda.shared.array(MOST_ROWS, int32)
         is_v = cuda.blockIdx.y != 0
-        thread = cuda.threadIdx.x
-        first_row = int64(cuda.blockIdx.x // across) * abreast * IN_FLIGHT
+        first_row = int64(cuda.blockIdx.x >> shift) * abreast * IN_FLIGHT
         rows = min(k.shape[0] - first_row, abreast * IN_FLIGHT)
         sequences, entries = block_table.shape
         page_size = k_cache.shape[1]
-        for r in range(thread, rows, THREADS):
+        for r in range(cuda.threadIdx.y * cuda.blockDim.x + cuda.threadIdx.x, rows, cuda.blockDim.x * cuda.blockDim.y):
             row = first_row + r
             source_page[r] = -1
             if sequences == 0 or row < offsets[0] or row >= offsets[sequences]:
@@ -55,9 +54,7 @@ def kernel(words: int, unit: str) -> Any:
                 source_place[r] = token - entry * page_size
         cuda.syncthreads()
 
-        if thread >= width * abreast:
-            return
-        piece = int64(cuda.blockIdx.x % across) * width + thread % width
+        piece = int64(cuda.blockIdx.x & ((1 << shift) - 1)) * width + cuda.threadIdx.x
         if piece >= pieces:
             return
         in_head = k.shape[2] // words
@@ -65,7 +62,7 @@ def kernel(words: int, unit: str) -> Any:
         first = (piece - head * in_head) * words
         held = cuda.local.array(HELD, dtype)
         for u in range(IN_FLIGHT):
-            r = u * abreast + thread // width
+            r = u * abreast + cuda.threadIdx.y
             if r < rows and source_page[r] >= 0:
                 for i in range(words):
                     if is_v:
@@ -73,7 +70,7 @@ def kernel(words: int, unit: str) -> Any:
                     else:
                         held[u * words + i] = k_cache[source_page[r], source_place[r], head, first + i]
         for u in range(IN_FLIGHT):
-            r = u * abreast + thread // width
+            r = u * abreast + cuda.threadIdx.y
             if r < rows and source_page[r] >= 0:
                 for i in range(words):
                     if is_v:
@@ -97,5 +94,5 @@ def launch(call: Call) -> None:
     views = [access.view(array) for array in (k, v if both else k, k_cache, v_cache if both else k_cache)]
     table, offsets = call["block_table"], call["offsets"]
     starts = np.zeros(0, offsets.dtype) if call["starts"] is None else call["starts"]
-    port = kernel(access.words, access.unit)[(tiles.blocks, 2 if both else 1), THREADS]
-    port(*views, table, offsets, starts, tiles.pieces, tiles.width, tiles.across, tiles.abreast)
+    port = kernel(access.words, access.unit)[(tiles.blocks, 2 if both else 1), tiles.threads]
+    port(*views, table, offsets, starts, tiles.pieces, tiles.width, tiles.abreast, tiles.shift)

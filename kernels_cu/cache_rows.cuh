@@ -34,9 +34,13 @@ struct CacheWrite {
 template <typename T, typename C>
 constexpr int kPiecesInFlight = std::is_same<C, T>::value ? kInFlight : 2 * kInFlight;
 
+template <typename T, typename C>
+using CacheTiles = RowTiles<kPiecesInFlight<T, C>>;
+
 /// A block's tile of K or of V; N elements of a head are one piece.
 template <int N, typename T, typename C, typename Index>
-__device__ __forceinline__ void write_cache_tile(const CacheRows<T, C>& side, const CacheWrite<T, C, Index>& write, const RowTiles& tiles) {
+__device__ __forceinline__ void write_cache_tile(const CacheRows<T, C>& side, const CacheWrite<T, C, Index>& write,
+                                                 const CacheTiles<T, C>& tiles) {
     const int64_t piece = tiles.piece();
     if (piece >= tiles.pieces) return;
     const unsigned in_head = static_cast<unsigned>(write.d) / N;  // a row has less than 2^31 elements (SPEC)
@@ -69,7 +73,7 @@ __device__ __forceinline__ void write_cache_tile(const CacheRows<T, C>& side, co
 }
 
 template <int N, typename T, typename C, typename Index>
-__global__ void __launch_bounds__(kTileThreads) write_cache_rows(const CacheWrite<T, C, Index> write, const RowTiles tiles) {
+__global__ void __launch_bounds__(kTileThreads) write_cache_rows(const CacheWrite<T, C, Index> write, const CacheTiles<T, C> tiles) {
     if (blockIdx.y == 0) {
         write_cache_tile<N>(write.k, write, tiles);
     } else {
@@ -83,8 +87,8 @@ int launch_cache_write(const CacheWrite<T, C, Index>& write, int elements, void*
     if constexpr (N > 1) {
         if (elements < N) return launch_cache_write<N / 2>(write, elements, stream);
     }
-    const RowTiles tiles = RowTiles::cut(write.m, write.g * write.d / N, kPiecesInFlight<T, C>);
-    write_cache_rows<N><<<dim3(tiles.blocks(), 2), kTileThreads, 0, static_cast<cudaStream_t>(stream)>>>(write, tiles);
+    const auto tiles = CacheTiles<T, C>::cut(write.m, write.g * write.d / N);
+    write_cache_rows<N><<<dim3(tiles.blocks(), 2), tiles.threads(), 0, static_cast<cudaStream_t>(stream)>>>(write, tiles);
     return static_cast<int>(cudaGetLastError());
 }
 

@@ -39,7 +39,7 @@ __device__ __forceinline__ sb::Pack<O, N> converted(const sb::Pack<X, N>& pack, 
 }
 
 template <int N>
-__global__ void __launch_bounds__(sb::kTileThreads) convert_rows(const ConvertFp8Params p, const sb::RowTiles tiles) {
+__global__ void __launch_bounds__(sb::kTileThreads) convert_rows(const ConvertFp8Params p, const sb::RowTiles<> tiles) {
     const int64_t piece = tiles.piece();
     if (piece >= tiles.pieces) return;
     sb::Pack<X, N> held[sb::kInFlight];
@@ -71,8 +71,8 @@ int launch(const ConvertFp8Params& p, int elements, void* stream) {
     if constexpr (N > 1) {
         if (elements < N) return launch<N / 2>(p, elements, stream);
     }
-    const sb::RowTiles tiles = sb::RowTiles::cut(p.n * p.g, p.w / N);
-    convert_rows<N><<<tiles.blocks(), sb::kTileThreads, 0, static_cast<cudaStream_t>(stream)>>>(p, tiles);
+    const auto tiles = sb::RowTiles<>::cut(p.n * p.g, p.w / N);
+    convert_rows<N><<<tiles.blocks(), tiles.threads(), 0, static_cast<cudaStream_t>(stream)>>>(p, tiles);
     return static_cast<int>(cudaGetLastError());
 }
 

@@ -23,7 +23,7 @@ struct CopyBlocksParams {
 };
 
 template <int N>
-__global__ void __launch_bounds__(sb::kTileThreads) copy_pages(const CopyBlocksParams p, const sb::RowTiles tiles) {
+__global__ void __launch_bounds__(sb::kTileThreads) copy_pages(const CopyBlocksParams p, const sb::RowTiles<> tiles) {
     const int64_t piece = tiles.piece();
     if (piece >= tiles.pieces) return;
     T* cache = (blockIdx.y != 0 ? p.v_cache : p.k_cache) + piece * N;
@@ -48,8 +48,8 @@ int launch(const CopyBlocksParams& p, int elements, void* stream) {
     if constexpr (N > 1) {
         if (elements < N) return launch<N / 2>(p, elements, stream);
     }
-    const sb::RowTiles tiles = sb::RowTiles::cut(p.m, p.w / N);
-    copy_pages<N><<<dim3(tiles.blocks(), p.v_cache == nullptr ? 1 : 2), sb::kTileThreads, 0, static_cast<cudaStream_t>(stream)>>>(p, tiles);
+    const auto tiles = sb::RowTiles<>::cut(p.m, p.w / N);
+    copy_pages<N><<<dim3(tiles.blocks(), p.v_cache == nullptr ? 1 : 2), tiles.threads(), 0, static_cast<cudaStream_t>(stream)>>>(p, tiles);
     return static_cast<int>(cudaGetLastError());
 }
 

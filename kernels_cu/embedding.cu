@@ -1,7 +1,7 @@
 // embedding: row ids[i] - start of a vocabulary shard [start, start + length) to row i, bit for bit; a row of zeros for an id outside it.
 //
 // A row is copied in accesses of 16 bytes, or of the widest that its length, strides and addresses allow; long rows are shared by several
-// warps and, from 256 accesses on, by several blocks, short ones share a block. Where there are few, a thread takes one instead of four.
+// warps and, above 256 accesses, by several blocks, short ones share a block.
 
 #include <cstdint>
 
@@ -24,26 +24,26 @@ struct EmbeddingParams {
     int64_t length;
 };
 
-constexpr unsigned kFewBlocks = 264;  // two for each multiprocessor of a large GPU
+constexpr int kDepth = 2;  // rows of a thread: as fast as four where there are many, and faster where there are few
 
 template <int N>
-__global__ void __launch_bounds__(sb::kTileThreads) look_up(const EmbeddingParams p, const sb::RowTiles tiles) {
+__global__ void __launch_bounds__(sb::kTileThreads) look_up(const EmbeddingParams p, const sb::RowTiles<kDepth> tiles) {
     const int64_t piece = tiles.piece();
     if (piece >= tiles.pieces) return;
-    sb::Pack<T, N> held[sb::kInFlight]{};
+    sb::Pack<T, N> held[kDepth]{};
 #pragma unroll
-    for (int u = 0; u < sb::kInFlight; ++u) {
+    for (int u = 0; u < kDepth; ++u) {
         const int64_t row = tiles.first_row() + tiles.row_in_tile(u);
-        if (u >= static_cast<int>(tiles.depth) || row >= p.n) continue;
+        if (row >= p.n) continue;
         const int64_t id = static_cast<int64_t>(p.ids[row]);  // C16
         if (id >= 0 && id >= p.start && id - p.start < p.length) {
             held[u] = sb::load_pack<N>(p.table + (id - p.start) * p.table_stride[0] + piece * N);
         }
     }
 #pragma unroll
-    for (int u = 0; u < sb::kInFlight; ++u) {
+    for (int u = 0; u < kDepth; ++u) {
         const int64_t row = tiles.first_row() + tiles.row_in_tile(u);
-        if (u < static_cast<int>(tiles.depth) && row < p.n) sb::store_pack<N>(p.out + row * p.out_stride[0] + piece * N, held[u]);
+        if (row < p.n) sb::store_pack<N>(p.out + row * p.out_stride[0] + piece * N, held[u]);
     }
 }
 
@@ -53,9 +53,8 @@ int launch(const EmbeddingParams& p, int elements, void* stream) {
     if constexpr (N > 1) {
         if (elements < N) return launch<N / 2>(p, elements, stream);
     }
-    sb::RowTiles tiles = sb::RowTiles::cut(p.n, p.w / N);
-    if (tiles.blocks() < kFewBlocks) tiles = sb::RowTiles::cut(p.n, p.w / N, 1);
-    look_up<N><<<tiles.blocks(), sb::kTileThreads, 0, static_cast<cudaStream_t>(stream)>>>(p, tiles);
+    const auto tiles = sb::RowTiles<kDepth>::cut(p.n, p.w / N);
+    look_up<N><<<tiles.blocks(), tiles.threads(), 0, static_cast<cudaStream_t>(stream)>>>(p, tiles);
     return static_cast<int>(cudaGetLastError());
 }
 

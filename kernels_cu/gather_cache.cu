@@ -62,12 +62,14 @@ __device__ inline int64_t source_of(const GatherCacheParams& p, int64_t r, const
 }
 
 template <int N>
-__global__ void __launch_bounds__(sb::kTileThreads) gather_rows(const GatherCacheParams p, const sb::RowTiles tiles) {
+__global__ void __launch_bounds__(sb::kTileThreads) gather_rows(const GatherCacheParams p, const sb::RowTiles<> tiles) {
     __shared__ int64_t source[kMostRows];
     const bool is_v = blockIdx.y != 0;
     const int64_t first_row = tiles.first_row();
     const int rows = static_cast<int>(p.t - first_row < tiles.height() ? p.t - first_row : tiles.height());
-    for (int r = threadIdx.x; r < rows; r += sb::kTileThreads) source[r] = source_of(p, first_row + r, is_v ? p.v_cache_stride : p.k_cache_stride);
+    for (int r = threadIdx.y * blockDim.x + threadIdx.x; r < rows; r += blockDim.x * blockDim.y) {
+        source[r] = source_of(p, first_row + r, is_v ? p.v_cache_stride : p.k_cache_stride);
+    }
     __syncthreads();
 
     const int64_t piece = tiles.piece();
@@ -99,8 +101,8 @@ int launch(const GatherCacheParams& p, int elements, void* stream) {
     if constexpr (N > 1) {
         if (elements < N) return launch<N / 2>(p, elements, stream);
     }
-    const sb::RowTiles tiles = sb::RowTiles::cut(p.t, p.g * p.d / N);
-    gather_rows<N><<<dim3(tiles.blocks(), p.v == nullptr ? 1 : 2), sb::kTileThreads, 0, static_cast<cudaStream_t>(stream)>>>(p, tiles);
+    const auto tiles = sb::RowTiles<>::cut(p.t, p.g * p.d / N);
+    gather_rows<N><<<dim3(tiles.blocks(), p.v == nullptr ? 1 : 2), tiles.threads(), 0, static_cast<cudaStream_t>(stream)>>>(p, tiles);
     return static_cast<int>(cudaGetLastError());
 }
 

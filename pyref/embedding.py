@@ -12,20 +12,14 @@ from pyref.cache_write import INDEX, bits
 from pyref.row_tiles import RowTiles
 from pyref.spec import Call, Kernel, Scalar, Tensor, itemsize, reference
 
-FEW_BLOCKS = 264  # below, a thread of the CUDA kernel takes one row instead of four
-
-
-def tiles(rows: int, pieces: int) -> RowTiles:
-    """How blocks share the rows."""
-    full = RowTiles(rows, pieces)
-    return full if full.blocks >= FEW_BLOCKS else RowTiles(rows, pieces, 1)
+DEPTH = 2  # rows of a thread of the CUDA kernel
 
 
 def _shapes(call: Call) -> None:
     checks.at_least_one(call, "table", "w")
     if call["start"] < 0:
         raise call.error(ValueError, "start", f"got {call['start']}, expected at least 0")
-    row_tiles.fits(call, "ids", "n", RowTiles(call.axes["n"], call.axes["w"]))
+    row_tiles.fits(call, "ids", "n", RowTiles(call.axes["n"], call.axes["w"], DEPTH))
 
 
 def _memory(call: Call) -> None:
@@ -34,7 +28,7 @@ def _memory(call: Call) -> None:
 
 def _work(call: Call) -> int:
     piece = 16 // itemsize(call.dtypes["T"])
-    return row_tiles.steps(tiles(call.axes["n"], -(-call.axes["w"] // piece)), piece)
+    return row_tiles.steps(RowTiles(call.axes["n"], -(-call.axes["w"] // piece), DEPTH), piece)
 
 
 SPEC = Kernel(

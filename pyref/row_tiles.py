@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from pyref import checks
 from pyref.spec import Call
 
-THREADS = 256
+THREADS = 256  # of a block, at most
 IN_FLIGHT = 4  # pieces that a thread loads before it stores any
 
 
 @dataclass(frozen=True)
 class RowTiles:
-    """``rows`` of ``pieces`` accesses: a block takes ``width`` pieces of ``height`` rows, ``abreast`` at once and ``depth`` a thread;
-    ``across`` blocks a row."""
+    """``rows`` of ``pieces`` accesses, at least one: a block takes ``width`` pieces of ``height`` rows, ``abreast`` at once and ``depth`` a
+    thread; 2^``shift`` blocks a row."""
 
     rows: int
     pieces: int
     depth: int = IN_FLIGHT
 
     @property
-    def across(self) -> int:
-        return -(-self.pieces // THREADS)
+    def shift(self) -> int:
+        return (-(-self.pieces // THREADS) - 1).bit_length()
 
     @property
     def width(self) -> int:
-        return -(-self.pieces // self.across) if self.across else 1
+        return -(-self.pieces // 2**self.shift)
 
     @property
     def abreast(self) -> int:
@@ -38,16 +38,20 @@ class RowTiles:
 
     @property
     def blocks(self) -> int:
-        return -(-self.rows // self.height) * self.across
+        return -(-self.rows // self.height) * 2**self.shift
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        return self.width, self.abreast
 
 
 def fits(call: Call, argument: str, axis: str, tiles: RowTiles) -> None:
     """Refuses a call whose grid would be too large in the narrowest accesses. Raises ValueError."""
     if tiles.blocks > checks.GRID_X:
-        most = checks.GRID_X // tiles.across * tiles.height
+        most = checks.GRID_X // 2**tiles.shift * tiles.height
         raise call.error(ValueError, argument, f"axis {axis}: got {tiles.rows}, expected at most {most} (grid)")
 
 
 def steps(tiles: RowTiles, piece: int) -> int:
     """Steps of the simulator for one side of a launch: what a thread costs, and the ``piece`` elements of an access."""
-    return tiles.blocks * THREADS * 12 + tiles.rows * tiles.pieces * piece * 3
+    return tiles.blocks * tiles.width * tiles.abreast * 12 + tiles.rows * tiles.pieces * piece * 3

@@ -55,7 +55,7 @@ FAULTS = [
     Fault("barrier-missing: rows are looked for before they are found", GATHER, f"{GATHER}.cu",
           "    __syncthreads();\n", "", ("f16-nhd",), ""),
     Fault("grid-limit: pairs above 65,535 are lost", COPY, f"{COPY}.cu",
-          "sb::RowTiles::cut(p.m,", "sb::RowTiles::cut(p.m < 65535 ? p.m : 65535,",
+          "sb::RowTiles<>::cut(p.m,", "sb::RowTiles<>::cut(p.m < 65535 ? p.m : 65535,",
           ("65537-pairs",)),
     Fault("empty-grid is launched", COPY, f"{COPY}.cu", "if (p.m == 0) return 0;", "", ("no-pairs",), "error"),
     Fault("padded-pages: one copy over the room between pages", SWAP, f"{SWAP}.cu",

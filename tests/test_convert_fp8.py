@@ -56,6 +56,7 @@ CASES = [
     case("cache-by-heads", "pages and heads of a padded cache", "bf16", "e4m3", (3, 2, 128), [0.5, 2.0],
          x={"pad": {1: 1, 2: 16}}, out={"pad": {2: 32}}),
     case("heads-apart-one-scale", "heads that do not lie together", "bf16", "e4m3", (3, 2, 24), [0.5], x={"pad": {2: 8}}),
+    case("heads-of-out-apart-one-scale", "those of x do", "bf16", "e4m3", (3, 2, 24), [0.5], out={"pad": {2: 8}}),
     case("heads-swapped", "[g, n, w] in memory", "f16", "e5m2", (3, 2, 64), [0.5, 2.0], x={"swap": (0, 1)}),
     case("46-in-48", "strides allow vectors, the rows do not", "f16", "e4m3", (3, 1, 46), [0.5], x={"pad": {2: 2}}, out={"pad": {2: 2}}),
     *(case(f"odd-{a}", f"{a} starts at element 1", "f16", "e4m3", (2, 1, 64), [0.5], **{a: {"offset": 1}}) for a in ("x", "out")),

@@ -44,7 +44,7 @@ CASES = [
     *(case(f"e4m3-w{w}", f"pages of {w} bytes", "e4m3", w, FEW) for w in (1, 2, 12, 17)),
     case("page-of-16x8x128", "2,048 accesses a page: blocks side by side", "bf16", 16_384, [(0, 2)], pages=3),
     case("257-accesses", "one access more than a block has threads", "f16", 257 * 8, [(0, 2)], pages=3),
-    case("520-accesses", "three blocks a page, the last one shorter", "f16", 520 * 8, [(0, 2), (1, 3)], pages=4),
+    case("520-accesses", "four blocks a page", "f16", 520 * 8, [(0, 2), (1, 3)], pages=4),
     case("1030-pairs", "more pairs than a tile of the shortest pages has", "f16", 8, [(2 * i, 2 * i + 1) for i in range(1030)], pages=2060),
     case("65537-pairs", "more pairs than grid.y takes", "e4m3", 16, [(2 * i, 2 * i + 1) for i in range(65_537)], pages=131_074, v=False),
     case("padded-pages", "576 used of 640, each cache with its stride", "f16", 576, FEW, k_cache={"pad": {1: 64}}, v_cache={"pad": {1: 8}}),

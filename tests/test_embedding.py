@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyref import contract, embedding
+from pyref import contract
 from pyref.embedding import SPEC, run
 from pyref.spec import DTYPES
 from tests import harness
@@ -52,9 +52,7 @@ CASES = [
       for w in (255, 256, 257, 264, 511, 512, 520, 2047, 2049)),
     *(case(f"short-{w}", "rows shorter than an access", "f16", w, [2, 9, 0, 8]) for w in (1, 2, 3, 4, 7)),
     case("f32-of-1", "rows of one element: 256 of them a step", "f32", 1, [(7 * i) % 11 - 1 for i in range(1030)]),
-    case("70-ids", "two tiles", "bf16 i32", 128, [(5 * i) % 12 - 1 for i in range(70)]),
-    *(case(f"{n}-ids-of-2064-bytes", "a thread takes one row, four rows", "f16", 1032, [(5 * i) % 12 - 1 for i in range(n)])
-      for n in (1052, 1058)),
+    case("70-ids", "several tiles", "bf16 i32", 128, [(5 * i) % 12 - 1 for i in range(70)]),
     case("padded", "rows of table and output with room behind them", "f16", 24, EDGES, out={"pad": {1: 8}}, table={"pad": {1: 16}}),
     case("46-in-48", "strides allow 16 bytes, the rows do not", "f16", 46, EDGES, out={"pad": {1: 2}}, table={"pad": {1: 2}}),
     *(case(f"odd-{a}", f"{a} starts at element 1", "f16", 64, [2, 9, 0], **{a: {"offset": 1}}) for a in ("out", "table")),
@@ -109,15 +107,6 @@ def test_shards_add_up(ids: list[int], shards: int, w: int) -> None:
         total = contract.add(total, part)
     assert np.array_equal(total, whole)
     assert all((whole[i] == (table[n] if 0 <= n < len(table) else 0)).all() for i, n in enumerate(ids))
-
-
-@pytest.mark.parametrize("w", [16, 520])
-def test_four_rows_a_thread_in_the_simulator(w: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where rows are many a thread takes four: the port does so here with few, which the simulator can run."""
-    monkeypatch.setattr(embedding, "FEW_BLOCKS", 0)
-    many = inputs(case("many", "", "f16", w, [(5 * i) % 12 - 1 for i in range(11)]))
-    got, expected = (harness.compute(STEM, many, leg)["out"] for leg in ("sim", "ref"))
-    assert compare.difference("out", got, expected) is None
 
 
 def test_any_id_is_safe_on_every_leg() -> None:
@@ -199,5 +188,5 @@ def test_the_output_is_allocated_where_it_is_absent() -> None:
 def test_a_grid_beyond_its_limit_is_refused() -> None:
     """Without memory: all ids are one id."""
     ids, table = np.lib.stride_tricks.as_strided(np.zeros(1, np.int64), (2**36,), (8,)), np.zeros((1, 256), np.float16)
-    with pytest.raises(ValueError, match=f"embedding: ids: axis n: got {2**36}, expected at most {(2**31 - 1) * 4}"):
+    with pytest.raises(ValueError, match=f"embedding: ids: axis n: got {2**36}, expected at most {(2**31 - 1) * 2}"):
         SPEC.bind({"table": table, "ids": ids})

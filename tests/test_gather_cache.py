@@ -58,7 +58,7 @@ CASES = [
          places={"k": {"pad": {2: 2}}, "v": {"pad": {2: 2}}, "k_cache": {"pad": {3: 2}}, "v_cache": {"pad": {3: 2}}}),
     case("head-of-47-fp8", "single bytes", "e4m3", 3, 47, 8, [3, 9]),
     *(case(f"head-of-{d}", "head sizes of real models", "bf16", 2, d, 8, [3, 9]) for d in (80, 120, 256, 576)),
-    case("40-heads-of-128", "640 accesses a row: three blocks side by side", "bf16", 40, 128, 8, [2, 1]),
+    case("40-heads-of-128", "640 accesses a row: four blocks side by side", "bf16", 40, 128, 8, [2, 1]),
     case("70-rows", "rows of two tiles, a sequence over their border", "f16", 2, 64, 16, [60, 10]),
     case("1030-rows", "more rows than a tile has of the shortest", "f32", 1, 1, 16, [1000, 0, 30]),
     case("33-sequences", "many short ones", "f16", 1, 8, 4, [i % 4 for i in range(33)]),

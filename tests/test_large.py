@@ -1,0 +1,60 @@
+"""Sizes beyond 32 bits that no test has the memory for: the bytes of swap_blocks' copies and the grids of RowTiles."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from tests import host_programs as programs
+
+THREADS = 256  # of a block
+
+
+@pytest.fixture(scope="module")
+def large() -> ctypes.CDLL:
+    library = programs.load("large")
+    library.copies_of.restype = library.last_row_of.restype = ctypes.c_int64
+    library.blocks_of.restype = ctypes.c_uint
+    return library
+
+
+def copies_of(large: ctypes.CDLL, pairs: list[tuple[int, int]], w: int, stride: int) -> list[tuple[int, int, int]]:
+    """(to, from, bytes) of every copy of bf16 pages that swap_blocks asks for, addresses counted from the first page."""
+    numbers, out = np.array(pairs, np.int64), np.zeros((len(pairs), 3), np.uint64)
+    sizes = (ctypes.c_int64(size) for size in (len(pairs), w, stride))
+    count = large.copies_of(programs.at(numbers), *sizes, programs.at(out), ctypes.c_int64(len(pairs)))
+    return [tuple(map(int, copy)) for copy in out[:count]]
+
+
+@pytest.mark.parametrize(("w", "count"), [(2**31 + 8, 1), (2**17, 2**15 + 1), (2**14, 2**17)])
+def test_swap_blocks_copies_more_bytes_than_32_bits_count(large: ctypes.CDLL, w: int, count: int) -> None:
+    """One page above 4 GiB, a run of more than 2^32 elements, a run of exactly 2^32 bytes; pairs in any order are one copy."""
+    first = 2**30 + 3
+    pairs = [(first + i, 5 + i) for i in reversed(range(count))]
+    assert copies_of(large, pairs, w, w) == [(5 * w * 2, first * w * 2, count * w * 2)]
+
+
+def test_swap_blocks_with_room_between_pages_beyond_32_bits(large: ctypes.CDLL) -> None:
+    w, stride = 2**31 + 8, 2**31 + 16
+    expected = [(to * stride * 2, page * stride * 2, w * 2) for page, to in ((1, 3), (2, 4))]
+    assert copies_of(large, [(1, 3), (2, 4)], w, stride) == expected
+
+
+ROWS = [(2**32, 1), (2**32 + 1, 1), (2**32 + 1025, 3), (2**35 + 7, 2), (2**33 - 5, 256), (2**31 + 1, 257), (2**30 + 1, 513), (5, 2**36 + 1)]
+
+
+@pytest.mark.parametrize(("rows", "pieces"), ROWS)
+def test_row_tiles_count_blocks_beyond_32_bits(large: ctypes.CDLL, rows: int, pieces: int) -> None:
+    """Of rows and of pieces: four rows a thread, each piece of them once, blocks of at most 256 threads, a power of two of them a row."""
+    across = 1
+    while across * THREADS < pieces:
+        across *= 2
+    high = THREADS // -(-pieces // across) * 4
+    assert large.blocks_of(ctypes.c_int64(rows), ctypes.c_int64(pieces)) == -(-rows // high) * across < 2**31
+
+
+def test_the_last_block_of_2_to_the_32_rows_begins_where_it_should(large: ctypes.CDLL) -> None:
+    rows = 2**32 + 1
+    assert large.last_row_of(ctypes.c_int64(rows), ctypes.c_int64(1)) == 2**32
