@@ -3,8 +3,11 @@
 
 #include "decode_copy.cuh"
 
-// The value of an element of a cache: exact, or of fp8 dequantised (C11).
-__device__ __forceinline__ float value_of(float exact, float scale) { return kFp8 ? sb::mul(exact, scale) : exact; }
+// The value of an element of a cache: exact, or of fp8 dequantised (C11): times 1 is a product that need not be made.
+template <bool kScaled>
+__device__ __forceinline__ float value_of(float exact, float scale) {
+    return kScaled ? sb::mul(exact, scale) : exact;
+}
 
 // C12: base-2 logits of dot products where there is a cap or a bias, in place, one by one through shared memory: short code counts more there.
 template <class S>
@@ -53,7 +56,7 @@ __device__ __forceinline__ void make_logits(const PagedDecodeParams& p, Block<S>
 }
 
 // The part of the dot products of this thread's tokens thread + kLanes * i that a stage of K holds (C13.1).
-template <class S>
+template <bool kScaled, class S>
 __device__ __forceinline__ void add_dot_products(const Block<S>& s, const Tile& at, int vector, const unsigned char* stage,
                                                  float (&dot)[S::kTokens][S::kPad]) {
     constexpr int kUnroll = S::kWarps == 1 ? 1 : S::kVectorsOfStage;  // short code where many warps hide each other's waiting
@@ -70,7 +73,7 @@ __device__ __forceinline__ void add_dot_products(const Block<S>& s, const Tile& 
             for (int r = 0; r < S::kRun; ++r) {
 #pragma unroll
                 for (int i = 0; i < S::kTokens; ++i) {
-                    const float value = value_of(key[i].template element<C>(x + r), s.row.k_scale);
+                    const float value = value_of<kScaled>(key[i].template element<C>(x + r), s.row.k_scale);
 #pragma unroll
                     for (int h = 0; h < S::kHeads; ++h) dot[i][h] = sb::fma(q.at[r * S::kPad + h], value, dot[i][h]);  // C8
                 }
@@ -131,7 +134,7 @@ __device__ __forceinline__ int dimension(const Tile& at, int i) {
 }
 
 // The part of a[h,d] (C13.2) that a stage of V holds, tokens [token, token + kTokensOfStage), all of which take part.
-template <class S>
+template <bool kScaled, class S>
 __device__ __forceinline__ void add_values(const Block<S>& s, const Tile& at, int token, const unsigned char* stage,
                                            float (&a)[S::kDims][S::kHeads]) {
     constexpr int kStep = kRows ? (S::kRun > 2 ? S::kRun : 2) : kX;  // tokens at a time
@@ -159,7 +162,7 @@ __device__ __forceinline__ void add_values(const Block<S>& s, const Tile& at, in
                 for (int i = 0; i < S::kDims; ++i) {
                     const float exact = kRows ? value[(u + r) * S::kUnits + i / S::kUnit].template element<C>(i % S::kUnit)
                                               : value[i].template element<C>(u + r);
-                    const float v = value_of(exact, s.row.v_scale);
+                    const float v = value_of<kScaled>(exact, s.row.v_scale);
 #pragma unroll
                     for (int h = 0; h < S::kHeads; ++h) a[i][h] = sb::fma(weight.at[r * S::kPad + h], v, a[i][h]);  // C8
                 }
@@ -180,7 +183,7 @@ __device__ __forceinline__ void add_some_values(const Block<S>& s, const Tile& a
         for (int i = 0; i < S::kDims; ++i) {
             const int dim = dimension<S>(at, i), there = dim < D ? dim : 0;
             const int place = kRows ? t * D + there : kX * place_of_value<S::kTokensOfStage / kX>(there, t / kX) + t % kX;
-            const float v = value_of(sb::to_f32(reinterpret_cast<const C*>(stage)[place]), s.row.v_scale);
+            const float v = value_of<kFp8>(sb::to_f32(reinterpret_cast<const C*>(stage)[place]), s.row.v_scale);
 #pragma unroll
             for (int h = 0; h < S::kHeads; ++h) a[i][h] = sb::fma(s.scratch[at.slot][(token + t) * S::kPad + h], v, a[i][h]);
         }

@@ -157,7 +157,11 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedD
 #pragma unroll 1
             for (int stage = 0; stage < S::kStagesOfK; ++stage) {
                 const unsigned char* keys = stream.next();
-                add_dot_products(s, at, stage * S::kVectorsOfStage, keys, s2);
+                if (kFp8 && row.k_scale != 1.0f) {
+                    add_dot_products<true>(s, at, stage * S::kVectorsOfStage, keys, s2);
+                } else {
+                    add_dot_products<false>(s, at, stage * S::kVectorsOfStage, keys, s2);
+                }
             }
         }
         __syncthreads();  // the last unit's states have been read
@@ -169,10 +173,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedD
             for (int stage = 0; stage < S::kStagesOfV; ++stage) {
                 const unsigned char* values = stream.next();
                 const int token = stage * S::kTokensOfStage;
-                if (at.low <= token && token + S::kTokensOfStage <= at.high) {
-                    add_values(s, at, token, values, of_tile);
-                } else {
+                if (token < at.low || token + S::kTokensOfStage > at.high) {
                     add_some_values(s, at, token, values, of_tile);
+                } else if (kFp8 && row.v_scale != 1.0f) {
+                    add_values<true>(s, at, token, values, of_tile);
+                } else {
+                    add_values<false>(s, at, token, values, of_tile);
                 }
             }
             put_values(s, at, of_tile);

@@ -19,7 +19,7 @@ _STEPS = 1 << 16  # elements of one block of the reference's arrays, so that a b
 SPEC = Kernel(
     stem="paged_decode",
     does="decode attention over a paged cache, one query token a sequence, in C13's order of tiles and spans",
-    spills="e4m3 caches at group 8 on sm_80, whose conversions are integer work: 64 bytes, not measured there",
+    spills="e4m3 caches on sm_80, whose conversions are integer work: 8 to 64 bytes, not measured there",
     args={
         "out": Tensor("n h | d", "T", "the result", role="out"),
         "lse": Tensor("n h |", "f32", "natural log-sum-exp of each row, -inf where it is empty", role="out", optional=True),
