@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,9 @@ def nhd(inputs: Inputs) -> tuple[Any, Any]:
     return moved(inputs.k, 0, 3, 1, 2, 4), moved(inputs.v, 0, 3, 1, 2)
 
 
-def sdpa(inputs: Inputs) -> Call:
-    """torch's scaled_dot_product_attention over contiguous K and V. Raises ValueError for a cell that it cannot take."""
+def _sdpa(inputs: Inputs, backend: str | None) -> Call:
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     cell = inputs.cell
     if not cell.t:
@@ -33,7 +34,22 @@ def sdpa(inputs: Inputs) -> Call:
     q = inputs.q.reshape(cell.n, cell.h, 1, cell.d)
     k = torch.randn(cell.n, cell.g, cell.t, cell.d, dtype=q.dtype, device="cuda")
     v = torch.randn_like(k)
-    return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=cell.h != cell.g)
+
+    def call() -> None:
+        with sdpa_kernel(getattr(SDPBackend, backend)) if backend else contextlib.nullcontext():
+            torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=cell.h != cell.g)
+
+    return call
+
+
+def sdpa(inputs: Inputs) -> Call:
+    """torch's scaled_dot_product_attention over contiguous K and V, as torch chooses. Raises ValueError for a cell that it cannot take."""
+    return _sdpa(inputs, None)
+
+
+def sdpa_flash(inputs: Inputs) -> Call:
+    """The same by its flash attention."""
+    return _sdpa(inputs, "FLASH_ATTENTION")
 
 
 def pages(inputs: Inputs) -> tuple[Any, Any, Any]:
@@ -89,7 +105,7 @@ def xqa(inputs: Inputs) -> Call:
 
 def available() -> dict[str, Callable[[Inputs], Call]]:
     """Name -> maker of a call, of every peer that can be imported."""
-    found: dict[str, Callable[[Inputs], Call]] = {"SDPA": sdpa}
+    found: dict[str, Callable[[Inputs], Call]] = {"SDPA": sdpa, "SDPA flash": sdpa_flash}
     if importlib.util.find_spec("flashinfer"):
         found |= {"FlashInfer cores": flashinfer_cuda_cores, "FlashInfer tensor": flashinfer_tensor_cores, "XQA": xqa}
     return found
