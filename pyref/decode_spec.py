@@ -28,8 +28,8 @@ def choose_split(sequences: int, kv_heads: int, max_seq_len: int, multiprocessor
     """How the kernel shares out the work: 0 for a tile a block; k for k spans; -k where no block takes more spans than k blocks with equal
     shares would (they are counted on the device). It changes speed and never a byte (C13).
 
-    Few sequences want many small blocks. Where all blocks fit the device at once, four a multiprocessor, they take one or two spans. Rows of
-    up to eight spans are not divided if there is more to do. What is longer may be of any length: parts are balanced.
+    Few sequences want many small blocks. Where all blocks fit the device at once, four a multiprocessor, they take one or two spans. With
+    more to do, rows of up to eight spans are not divided. Longer ones may be of any length: parts are balanced.
     """
     rows, longest, resident = sequences * kv_heads, max(1, spans(max_seq_len)), 4 * multiprocessors
     if rows * tiles(max_seq_len) <= multiprocessors:

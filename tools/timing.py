@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-
 _WARM_MS = 80
 
 
