@@ -22,6 +22,7 @@ from emu.simt.checked import Checked
 from emu.simt.launch import Launch, check_geometry
 from emu.simt.shadow import Order, Region
 from emu.simt.state import Options, S, blockDim, blockIdx, gridDim, threadIdx
+from emu.simt.typed import typed
 
 NAMES: dict[str, Any] = {
     "threadIdx": threadIdx, "blockIdx": blockIdx, "blockDim": blockDim, "gridDim": gridDim, "laneid": 0, "warpsize": 32,
@@ -104,10 +105,10 @@ def uninstall() -> None:
 
 
 @contextmanager
-def running(check: bool = False, order: str = "forward", races: bool | None = None) -> Iterator[None]:
-    """Kernels launched inside run on this scheduler. `races` follows `check` unless given."""
+def running(check: bool = False, order: str = "forward", races: bool | None = None, operators: str = "numba") -> Iterator[None]:
+    """Kernels launched inside run on this scheduler. `races` follows `check` unless given; the others are those of `Options`."""
     was, before = installed(), S.options
-    install(Options(check, check if races is None else races, order))
+    install(Options(check, check if races is None else races, order, operators))
     try:
         yield
     finally:
@@ -190,7 +191,8 @@ def _launch(kernel: Any, grid: Any, block: Any, shared: int, args: tuple[Any, ..
         options = S.options
         if options.check:
             arrays, regions = _under_checks(kernel.fn, arrays, options)
-        launch = Launch(kernel.fn, name, grid, block, tuple(arrays), int(shared), options, kernel._debug)
+        fn = typed(kernel.fn) if options.operators == "numba" else kernel.fn
+        launch = Launch(fn, name, grid, block, tuple(arrays), int(shared), options, kernel._debug)
         if options.races:
             launch.order_of = Order()
             launch.order_of.regions = regions

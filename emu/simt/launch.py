@@ -43,7 +43,7 @@ class Launch:
     def __init__(
         self, fn: Callable[..., Any], name: str, grid: Dim, block: Dim, args: tuple[Any, ...], shared: int, options: Options, debug: bool
     ) -> None:
-        self.fn, self.name, self.args, self.options = fn, name, args, options
+        self.fn, self.name, self.args, self.options, self.debug = fn, name, args, options, debug
         self.grid_dim, self.block_dim, self.dynamic_bytes = grid, block, shared
         self.flat = block[1] == block[2] == 1
         self.thread_points = [(x, y, z) for z in range(block[2]) for y in range(block[1]) for x in range(block[0])]

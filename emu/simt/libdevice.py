@@ -15,6 +15,7 @@ import numpy as np
 
 from emu.simt import arith, intrinsics
 from emu.simt.arith import f32, f64, to32
+from emu.simt.functions import saturated
 
 i32, i64 = np.int32, np.int64
 _pack_f, _pack_i = struct.Struct("<f").pack, struct.Struct("<i").pack
@@ -44,18 +45,9 @@ def longlong_as_double(x: Any) -> np.float64:
 
 
 def _to_int(rounding: Callable[[float], Any], bits: int, signed: bool) -> Callable[[Any], Any]:
-    """float to integer as cvt does it: NaN gives 0 (the most negative number for 64 bits), out of range saturates."""
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    kind = np.dtype(f"{'i' if signed else 'u'}{bits // 8}").type
-    nan = 0 if bits == 32 else 1 << 63 if not signed else low
-
-    def convert(x: Any) -> Any:
-        x = float(x)
-        if x != x:
-            return kind(nan)
-        return kind(min(max(rounding(x), low), high)) if math.isfinite(x) else kind(high if x > 0 else low)
-
-    return convert
+    """float to integer as cvt does it."""
+    convert, kind = saturated(rounding, bits, signed), np.dtype(f"{'i' if signed else 'u'}{bits // 8}").type
+    return lambda x: kind(convert(x))
 
 
 def _unary32(f: Callable[..., Any]) -> Callable[..., Any]:
