@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from emu.simt.operators import KINDS, OPERATORS, power
+from emu.simt.operators import COMMON, OPERATORS, power
 
 f32, f64 = np.float32, np.float64
 
@@ -71,7 +71,7 @@ def _extreme(builtin: Callable[..., Any], below: Callable[[Any, Any], Any]) -> C
     """min or max of numbers: a NaN loses, and the result has the type that the arguments have together."""
 
     def two(a: Any, b: Any) -> Any:
-        kind = KINDS[a.__class__, b.__class__]
+        kind = COMMON[a.__class__, b.__class__]
         if kind is not None and kind is not int and kind is not np.uint64:
             a, b = kind(a), kind(b)
         return b if below(a, b) or a != a else a
@@ -94,7 +94,7 @@ def _ends(name: str, exact: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mathematical(name: str) -> Callable[..., Any]:
-    """A function of `math` in the type of its arguments: float32 if all are, else float64."""
+    """A function of `math` in the type of its arguments, float64 for integers."""
     exact = getattr(math, name)
     ends = _ends(name, exact)
 
@@ -103,8 +103,8 @@ def _mathematical(name: str) -> Callable[..., Any]:
             r = exact(*args)
         except (ValueError, OverflowError, ZeroDivisionError):
             r = ends(*map(f64, args))
-        single = [x.__class__ is f32 for x in args]
-        return f32(r) if all(single) or (name == "ldexp" and single[0]) else f64(r)
+        first = args[0].__class__
+        return f32(r) if COMMON[first, first if name == "ldexp" else args[-1].__class__] is f32 else f64(r)
 
     return call
 

@@ -19,6 +19,7 @@ from emu.simt.state import S
 LOW, HIGH, _MASK = -(2**63), 2**63 - 1, 2**64 - 1
 uint64, float64 = np.uint64, np.float64
 NUMBERS: dict[type, type] = {int: np.int64, float: float64, bool: np.bool_, complex: np.complex128}  # what Python's numbers are
+_SIGNED = {np.uint8: np.int16, np.uint16: np.int32}  # as which floating types meet them
 _FLOATS = frozenset({float, complex, np.float16, np.float32, float64, np.complex64, np.complex128})
 
 
@@ -32,25 +33,33 @@ def _unsigned(n: int) -> np.uint64:
     return uint64(n & _MASK)
 
 
-class _Kinds(dict[tuple[type, type], Any]):
-    """(class, class) -> what both operands are converted to: int (64 bits, signed), np.uint64, a floating type, or None: NumPy and Python
-    do by themselves what numba does, or they are no numbers."""
+class _Common(dict[tuple[type, type], Any]):
+    """(class, class) -> the type in which numba computes with both: int (64 bits, signed), np.uint64, a floating type; None: no numbers."""
 
     def __missing__(self, pair: tuple[type, type]) -> Any:
         kinds = [NUMBERS.get(c, c) for c in pair]
-        if not all(issubclass(k, (np.number, np.bool_)) for k in kinds):
-            kind = None
-        elif all(issubclass(k, (np.integer, np.bool_)) for k in kinds):
+        kind = None
+        if all(issubclass(k, (np.integer, np.bool_)) for k in kinds):
             kind = uint64 if all(issubclass(k, np.unsignedinteger) for k in kinds) else int
-        else:
-            kind = np.result_type(*kinds).type
-            weak = [c for c in pair if c in NUMBERS]
-            if not weak or len(weak) == 2 or kind is (type(pair[0](0) + pair[1](0))):
-                kind = None
+        elif all(issubclass(k, (np.number, np.bool_)) for k in kinds):
+            kind = np.result_type(*(_SIGNED.get(k, k) for k in kinds)).type
         self[pair] = kind
         return kind
 
 
+class _Kinds(dict[tuple[type, type], Any]):
+    """(class, class) -> what the operands must be converted to: as COMMON, but None where NumPy and Python come to it by themselves."""
+
+    def __missing__(self, pair: tuple[type, type]) -> Any:
+        kind = COMMON[pair]
+        if kind is not None and kind is not int and kind is not uint64:
+            own = type(pair[0]() + pair[1]())
+            kind = None if NUMBERS.get(own, own) is kind else kind
+        self[pair] = kind
+        return kind
+
+
+COMMON = _Common()
 KINDS = _Kinds()
 
 
@@ -114,7 +123,7 @@ def _floored(op: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def apply(a: Any, b: Any) -> Any:
         kind = KINDS[a.__class__, b.__class__]
         if kind is int:
-            r = 0 if _by_zero(b) else op(int(a), int(b))
+            r = 0 if _by_zero(b) else op(wrapped(int(a)), wrapped(int(b)))
             return r if r <= HIGH else 0  # -2^63 // -1
         if kind is uint64:
             return uint64(0) if _by_zero(b) else op(uint64(a), uint64(b))
@@ -173,38 +182,38 @@ def _bitwise(op: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _comparison(op: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Integers compare by value; a float32 beside a Python number in float64."""
+    """Integers compare by value, uint64 with a signed one in float64; so does a float32 beside a Python number."""
 
     def apply(a: Any, b: Any) -> Any:
         if a.__class__ is b.__class__:
             return op(a, b)
         kind = KINDS[a.__class__, b.__class__]
+        if kind is int and uint64 in (a.__class__, b.__class__):
+            kind = float64
         return op(a, b) if kind is None or kind is int or kind is uint64 else op(kind(a), kind(b))
 
     return apply
 
 
-def negative(a: Any) -> Any:
-    """-a."""
-    kind = KINDS[a.__class__, a.__class__]
-    if kind is int:
-        return wrapped(-int(a))
-    return _unsigned(-int(a)) if kind is uint64 else -a
+def _unary(op: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """- and ~: integers at their own width, then in 64 bits."""
 
+    def apply(a: Any) -> Any:
+        kind = KINDS[a.__class__, a.__class__]
+        if a.__class__ is bool or a.__class__ is np.bool_:
+            return not a if op is operator.invert else -int(a)
+        if kind is int:
+            return wrapped(int(op(a)))
+        return op(a) if kind is None else kind(op(a))
 
-def inverted(a: Any) -> Any:
-    """~a; of a boolean its negation."""
-    if isinstance(a, (bool, np.bool_)):
-        return not a
-    kind = KINDS[a.__class__, a.__class__]
-    return ~int(a) if kind is int else _unsigned(~int(a)) if kind is uint64 else ~a
+    return apply
 
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     "Add": _arithmetic(operator.add), "Sub": _arithmetic(operator.sub), "Mult": _arithmetic(operator.mul), "Div": divide,
     "FloorDiv": _floored(operator.floordiv), "Mod": _floored(operator.mod), "Pow": power, "LShift": shift_left, "RShift": shift_right,
-    "BitAnd": _bitwise(operator.and_), "BitOr": _bitwise(operator.or_), "BitXor": _bitwise(operator.xor), "USub": negative,
-    "Invert": inverted, "Lt": _comparison(operator.lt), "LtE": _comparison(operator.le), "Gt": _comparison(operator.gt),
+    "BitAnd": _bitwise(operator.and_), "BitOr": _bitwise(operator.or_), "BitXor": _bitwise(operator.xor), "USub": _unary(operator.neg),
+    "Invert": _unary(operator.invert), "Lt": _comparison(operator.lt), "LtE": _comparison(operator.le), "Gt": _comparison(operator.gt),
     "GtE": _comparison(operator.ge), "Eq": _comparison(operator.eq), "NotEq": _comparison(operator.ne),
 }  # fmt: skip
 """By the names of Python's `ast`; `emu.simt.typed` puts them into kernels."""
