@@ -159,16 +159,17 @@ class Helpers:
         return x / 2
 
 
+@cuda.jit(device=True)
+def depth(n):
+    return n // 0 if n < 1 else depth(n - 1) + 1
+
+
 @numba.njit
 def shared_with_the_cpu(x):
     return x + x
 
 
 def test_device_functions_are_compiled_too() -> None:
-    @cuda.jit(device=True)
-    def depth(n):
-        return n // 0 if n < 1 else depth(n - 1) + 1
-
     def body(x, out, offset=3, *, scale=2):
         out[0] = Helpers.half(x[0]) + depth(4) + shared_with_the_cpu(x[0]) + offset * scale
 

@@ -90,6 +90,8 @@ def _compiled(code: CodeType, source: str) -> CodeType | None:
     node = _Typing().visit(copy.deepcopy(nodes[0]))
     free = [ast.Name(name, ast.Store()) for name in (*code.co_freevars, *_HELPERS)]
     body = [ast.Assign(free, ast.Constant(None)), ast.Expr(node) if isinstance(node, ast.Lambda) else node]
+    if code.co_name.isidentifier() and code.co_name not in code.co_freevars:
+        body.insert(0, ast.Global([code.co_name]))  # a function that calls itself finds itself where it did
     outer = ast.parse("def outer(): pass")  # never called: decorators and defaults stay where they were
     outer.body[0].body = body
     compiled = compile(ast.fix_missing_locations(outer), code.co_filename, "exec", dont_inherit=True)
