@@ -217,3 +217,25 @@ def test_a_kernel_without_source_runs_as_it_is() -> None:
 def test_options_name_what_they_take() -> None:
     with pytest.raises(ValueError, match="operators: got 'numpy', expected 'numba' or 'python'"):
         simt.Options(operators="numpy")
+
+
+def test_signatures_cast_arguments_and_results() -> None:
+    @cuda.jit("float32(float32, int8)", device=True)
+    def scaled(x, n):
+        return x * n + 0.1
+
+    @cuda.jit("void(float64[:], float32, int8)")
+    def kernel(out, x, n):
+        out[0], out[1], out[2] = x, n, scaled(x, n)
+
+    @numba.vectorize(["float32(float32)"], target="cuda")
+    def third(x):
+        return x / 3
+
+    out = np.zeros(3)
+    launch(kernel, 1, 1, out, 0.1, 300, check=True)
+    x = np.float32(0.1)
+    assert out.tolist() == [x, 44, np.float32(float(x * np.float32(44)) + 0.1)]
+    launch(kernel, 1, 1, out, 0.1, 300, operators="python")
+    assert out.tolist()[:2] == [0.1, 300]
+    assert third(np.full(2, 0.1, np.float32))[0] == np.float32(float(x) / 3)

@@ -64,7 +64,12 @@ def _float(x: Any = 0.0) -> Any:
 
 
 def _round(x: Any, *digits: Any) -> Any:
-    return _rounded(x) if not digits and isinstance(x, (float, np.floating)) else round(x, *digits)
+    if not isinstance(x, (float, np.floating)):
+        return round(x, *digits)
+    if not digits:
+        return _rounded(x)
+    rounded = round(x, *digits)
+    return rounded if rounded - rounded == 0 else x  # x * 10^n is too large: nothing to round
 
 
 def _extreme(builtin: Callable[..., Any], below: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -133,7 +138,8 @@ for _name in ("floor", "ceil", "trunc"):
     FUNCTIONS[getattr(math, _name)] = _integral(_name)
 for _name in (
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "copysign", "cos", "cosh", "degrees", "erf", "erfc", "exp", "expm1", "fabs",
-    "fmod", "gamma", "hypot", "ldexp", "lgamma", "log", "log10", "log1p", "log2", "pow", "radians", "sin", "sinh", "sqrt", "tan", "tanh",
+    "fmod", "gamma", "hypot", "ldexp", "lgamma", "log", "log10", "log1p", "log2", "pow", "radians", "remainder", "sin", "sinh", "sqrt",
+    "tan", "tanh",
 ):  # fmt: skip
     FUNCTIONS[getattr(math, _name)] = _mathematical(_name)
 _CASTS = {np.dtype(c): integer(c) for c in "bBhHiIlLqQ"}

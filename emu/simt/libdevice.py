@@ -116,6 +116,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": min,
     "umax": max,
     "umin": min,
+    "sad": lambda x, y, z: i32(abs(int(x) - int(y)) + int(z)),
+    "usad": lambda x, y, z: np.uint32(abs(int(x) - int(y)) + int(z)),
+    "sincos": lambda x: (np.sin(f64(x)), np.cos(f64(x))),
+    "sincosf": lambda x: (np.sin(f32(x)), np.cos(f32(x))),
+    "frexp": lambda x: np.frexp(f64(x)),
+    "frexpf": lambda x: np.frexp(f32(x)),
+    "modf": lambda x: np.modf(f64(x)),
+    "modff": lambda x: np.modf(f32(x)),
 }
 for _name, _f in (
     ("fmax", np.fmax), ("fmin", np.fmin), ("fabs", np.abs), ("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc), ("rint", np.rint),

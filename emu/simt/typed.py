@@ -11,9 +11,9 @@ import ast
 import copy
 import functools
 import linecache
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from emu.simt.functions import FUNCTIONS, integer, stored
 from emu.simt.memory import dtype_of
 from emu.simt.operators import HIGH, OPERATORS
+from emu.simt.state import S
 
 _LITERAL = (ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop)
 _EXACT = 2048  # integers up to here are exact in every floating type, so that comparisons with them need no conversion
@@ -43,14 +44,44 @@ def typed(fn: Any) -> Any:
     return found
 
 
+def casts(types: Any) -> list[Callable[[Any], Any] | None]:
+    """What turns arguments into those of a signature: a cast for a number, None for anything else."""
+    return [CALLS[t] if _number(t) else None for t in types]
+
+
+def _number(x: Any) -> bool:
+    """Whether x is numba's type of a number, of either package."""
+    return any(c.__name__ == "Number" for c in type(x).__mro__)
+
+
+class Declared:
+    """A device function with a signature, whose arguments and result are cast to its types."""
+
+    def __init__(self, fn: Any, signature: Any) -> None:
+        functools.update_wrapper(self, fn)
+        self.py_func = fn
+        self.overloads = {signature.args: SimpleNamespace(signature=signature)}  # numba.vectorize asks for it
+        self._arguments = casts(signature.args)
+        (self._result,) = casts([signature.return_type])
+
+    def __call__(self, *args: Any) -> Any:
+        if S.options.operators == "python":
+            return self.py_func(*args)
+        given = [cast(a) if cast else a for cast, a in zip(self._arguments, args, strict=True)]
+        result = typed(self.py_func)(*given)
+        return self._result(result) if self._result else result
+
+
 class _Calls(dict[Any, Any]):
     """What is called -> what runs in its place: a cast for a numba type, a typed function for one that numba compiles."""
 
     def __missing__(self, called: Any) -> Any:
         result = called
-        if hasattr(called, "cast_python_value"):
+        if _number(called):
             dtype = dtype_of(called)
             result = integer(dtype) if dtype.kind in "iu" else dtype.type
+        elif isinstance(called, Declared):
+            pass
         elif isinstance(called, (MethodType, BuiltinFunctionType)) and not isinstance(called.__self__, ModuleType):
             return called  # of an object that need not be kept
         else:  # `fn` of the simulator's device functions; `py_func` of ours and of numba.njit's
@@ -61,9 +92,10 @@ class _Calls(dict[Any, Any]):
         return result
 
 
+CALLS = _Calls(FUNCTIONS)
 # Names that no source can contain: free variables of the compiled function.
 _HELPERS = {f"numba.{name}": f for name, f in OPERATORS.items()}
-_HELPERS |= {"numba.call": _Calls(FUNCTIONS), "numba.stored": stored, "numba.uint64": np.uint64}
+_HELPERS |= {"numba.call": CALLS, "numba.stored": stored, "numba.uint64": np.uint64}
 
 
 @functools.cache
