@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -212,6 +213,16 @@ def test_a_kernel_without_source_runs_as_it_is() -> None:
     exec("def body(x, out):\n    out[0] = x[0] + x[1]", names)
     with np.errstate(all="ignore"):
         assert result(names["body"], np.array([200, 100], np.uint8)) == [44]
+
+
+def test_a_kernel_whose_file_has_changed_runs_as_it_was(tmp_path: Path) -> None:
+    path, names = tmp_path / "kernel.py", {}
+    text = "def body(out):\n    out[0] = 1 / 2\n"
+    path.write_text(text)
+    exec(compile(text, str(path), "exec", dont_inherit=True), names)
+    assert typed(names["body"]) is not names["body"]
+    exec(compile(text.replace("1 / 2", "2 / 2"), str(path), "exec", dont_inherit=True), names)
+    assert result(names["body"]) == [1]
 
 
 def test_options_name_what_they_take() -> None:

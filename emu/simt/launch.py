@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from greenlet import getcurrent
 
-from emu.simt.block import Block, Thread, frame_of, place
+from emu.simt.block import Block, Thread, place
 from emu.simt.errors import DataRace, Deadlock, DivergentBarrier, Report, SimtError
 from emu.simt.state import Options, S, blockDim, gridDim
 from emu.simt.watch import WATCH, Spinning
@@ -149,7 +149,7 @@ class Launch:
         if done or gone:
             first = next(t for t in blocks[0].threads if not t.exited)
             what = f"{done} blocks left the kernel" if done else f"the first thread of block {gone[0]} left the kernel"
-            raise self.fault(DivergentBarrier, f"grid sync, but {what}", first, frame_of(first))
+            raise self.fault(DivergentBarrier, f"grid sync, but {what}", first, first.frame)
         live = [[t for t in b.threads if not t.exited] for b in blocks]
         if self.order_of is not None:
             self.order_of.grid([t for threads in live for t in threads])

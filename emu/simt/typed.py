@@ -2,7 +2,7 @@
 
 `typed` parses a kernel's source again and compiles it with `a + b` as a call of what `emu.simt.operators` has for it, `f(x)` as one of what
 `emu.simt.functions` has for f, and the value of `x[i] = v` in x's type. Files and lines stay, so that reports and breakpoints do. A
-function without source (made by exec or typed at a prompt) stays as it is.
+function without its source (made by exec, typed at a prompt, changed since) stays as it is.
 """
 
 from __future__ import annotations
@@ -98,28 +98,32 @@ _HELPERS = {f"numba.{name}": f for name, f in OPERATORS.items()}
 _HELPERS |= {"numba.call": CALLS, "numba.stored": stored, "numba.uint64": np.uint64}
 
 
+Place = tuple[str, int]  # a function's name and first line, decorators included
+
+
 @functools.cache
-def _functions(source: str) -> dict[tuple[str, int], list[ast.AST]]:
-    """The functions of a file by name and first line, decorators included."""
-    found: dict[tuple[str, int], list[ast.AST]] = {}
-    for node in ast.walk(ast.parse(source)):
+def _functions(source: str) -> tuple[dict[Place, list[ast.AST]], dict[Place, CodeType]]:
+    """The functions of a file: their trees, and what Python makes of them."""
+    nodes: dict[Place, list[ast.AST]] = {}
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
-            found.setdefault((node.name, min(n.lineno for n in (node, *node.decorator_list))), []).append(node)
+            nodes.setdefault((node.name, min(n.lineno for n in (node, *node.decorator_list))), []).append(node)
         elif isinstance(node, ast.Lambda):
-            found.setdefault(("<lambda>", node.lineno), []).append(node)
-    return found
+            nodes.setdefault(("<lambda>", node.lineno), []).append(node)
+    return nodes, {_place(code): code for code in _codes(compile(tree, "", "exec", dont_inherit=True))}
 
 
 @functools.cache
 def _compiled(code: CodeType, source: str) -> CodeType | None:
-    """The code of a function with numba's arithmetic, or None where its source is not found, or not alone on its line."""
+    """The code of a function with numba's arithmetic, or None where `source` is not what it was made of, or holds two on its line."""
     try:
-        nodes = _functions(source).get((code.co_name, code.co_firstlineno), [])
+        nodes, codes = _functions(source)
     except SyntaxError:  # of something that is no Python file
-        nodes = []
-    if len(nodes) != 1:
         return None
-    node = _Typing().visit(copy.deepcopy(nodes[0]))
+    if len(nodes.get(_place(code), [])) != 1 or codes[_place(code)] != code:
+        return None
+    node = _Typing().visit(copy.deepcopy(nodes[_place(code)][0]))
     free = [ast.Name(name, ast.Store()) for name in (*code.co_freevars, *_HELPERS)]
     body = [ast.Assign(free, ast.Constant(None)), ast.Expr(node) if isinstance(node, ast.Lambda) else node]
     if code.co_name.isidentifier() and code.co_name not in code.co_freevars:
@@ -127,7 +131,11 @@ def _compiled(code: CodeType, source: str) -> CodeType | None:
     outer = ast.parse("def outer(): pass")  # never called: decorators and defaults stay where they were
     outer.body[0].body = body
     compiled = compile(ast.fix_missing_locations(outer), code.co_filename, "exec", dont_inherit=True)
-    return next(c for c in _codes(compiled) if (c.co_name, c.co_firstlineno) == (code.co_name, code.co_firstlineno))
+    return next(c for c in _codes(compiled) if _place(c) == _place(code))
+
+
+def _place(code: CodeType) -> Place:
+    return code.co_name, code.co_firstlineno
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
