@@ -117,13 +117,15 @@ def test_nothing_raises() -> None:
         out[3], out[4], out[5] = math.exp(1000.0), math.log(zero), math.sqrt(-1.0)
         out[6], out[7], out[8] = math.pow(zero, -1.0), math.fmod(1.0, zero), int(out[5]) + int(1e30)
         out[9], out[10] = max(out[5], 2), round(out[0])
+        out[11], out[12], out[13] = math.ldexp(1.0, int32(3)), round(float32(0.3425), 3), round(1e308, 2)
 
-    got = result(body, 0, n=11)
+    got = result(body, 0, n=14)
     assert got[:5] == [math.inf, -math.inf, 0, math.inf, -math.inf]
     assert math.isnan(got[5])
     assert got[6] == math.inf
     assert math.isnan(got[7])
-    assert got[8:] == [-1, 2, 2.0**63], "NaN becomes -2^63, what is too large 2^63 - 1; NaN loses against a number"
+    assert got[11:] == [8, np.float32(0.343), 1e308]
+    assert got[8:11] == [-1, 2, 2.0**63], "NaN becomes -2^63, what is too large 2^63 - 1; NaN loses against a number"
 
 
 def test_debug_mode_raises_where_integers_are_divided_by_zero() -> None:

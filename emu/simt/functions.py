@@ -68,8 +68,8 @@ def _round(x: Any, *digits: Any) -> Any:
         return round(x, *digits)
     if not digits:
         return _rounded(x)
-    rounded = round(x, *digits)
-    return rounded if rounded - rounded == 0 else x  # x * 10^n is too large: nothing to round
+    rounded = np.round(f64(x), *digits)  # as numba does: x * 10^n to an integer, and back
+    return x.__class__(rounded) if rounded - rounded == 0 else x  # x * 10^n is too large: nothing to round
 
 
 def _extreme(builtin: Callable[..., Any], below: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -100,7 +100,7 @@ def _ends(name: str, exact: Callable[..., Any]) -> Callable[..., Any]:
 
 def _mathematical(name: str) -> Callable[..., Any]:
     """A function of `math` in the type of its arguments, float64 for integers."""
-    exact = getattr(math, name)
+    exact = getattr(math, name) if name != "ldexp" else lambda x, n: math.ldexp(x, int(n))
     ends = _ends(name, exact)
 
     def call(*args: Any) -> Any:
