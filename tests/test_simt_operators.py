@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -252,3 +253,16 @@ def test_signatures_cast_arguments_and_results() -> None:
     launch(kernel, 1, 1, out, 0.1, 300, operators="python")
     assert out.tolist()[:2] == [0.1, 300]
     assert third(np.full(2, 0.1, np.float32))[0] == np.float32(float(x) / 3)
+
+
+def test_a_wrapper_is_not_what_it_wraps() -> None:
+    def inner(x):
+        return x
+
+    assert typed(inner)(1) == 1
+
+    @functools.wraps(inner)
+    def outer(x):
+        return inner(x) + 1
+
+    assert typed(outer)(1) == 2

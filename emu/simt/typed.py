@@ -31,8 +31,8 @@ def typed(fn: Any) -> Any:
     """`fn` with numba's arithmetic, made once; `fn` itself where there is no source."""
     if not isinstance(fn, FunctionType):
         return fn
-    found = fn.__dict__.get("__typed__")
-    if found is None:
+    of, found = fn.__dict__.get("__typed__", (None, None))
+    if of is not fn:  # functools.wraps copies what a function holds
         code = _compiled(fn.__code__, "".join(linecache.getlines(fn.__code__.co_filename, fn.__globals__)))
         found = fn
         if code is not None:
@@ -40,7 +40,7 @@ def typed(fn: Any) -> Any:
             closure = tuple(cells[name] if name in cells else CellType(_HELPERS[name]) for name in code.co_freevars)
             found = FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, closure)
             found.__kwdefaults__ = fn.__kwdefaults__
-        fn.__dict__["__typed__"] = found
+        fn.__dict__["__typed__"] = fn, found
     return found
 
 
