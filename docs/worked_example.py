@@ -30,7 +30,7 @@ for t in range(TOKENS):
 
 arrays = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "block_tables": block_tables, "seq_lens": np.array([TOKENS], np.int32)}
 call = SPEC.bind({**arrays, "lse": np.empty((1, HEADS), np.float32), "scale": D**-0.5}, checked=True)
-f = classic.functions("f16", "f16", D, PAGE)  # the device functions of this specialisation: names to set breakpoints on
+f, end = classic.functions("f16", "f16", D, PAGE), classic.finishing("f16", D)  # their device functions: names to set breakpoints on
 port.launch(call)
 
 print("out[0, 5, :4]", call["out"][0, 5, :4])

@@ -82,7 +82,7 @@ def logit(p, row, t, dot):  # noqa: ANN001, ANN201
 def functions(dtype: str, cache: str, d: int, page: int) -> SimpleNamespace:
     """The device functions of one specialisation: ``dtype`` of q and out, ``cache`` of K and V, where less than 32 bits are integers."""
     size = Mapping(d, page, itemsize(dtype))
-    to_f32, from_f32, value_of = c.TO_F32[dtype], c.FROM_F32[dtype], fp8.reader(cache)
+    to_f32, value_of = c.TO_F32[dtype], fp8.reader(cache)
     D, PAGE, X = d, page, 16 // itemsize(cache)
     GROUP, K_VEC, SPAN = size.group, size.k_vector, size.span
     K_TOKENS = 32 // GROUP
@@ -161,6 +161,14 @@ def functions(dtype: str, cache: str, d: int, page: int) -> SimpleNamespace:
         """a[i] of a partition: the warps' sums by the classic tree (0+2)+(1+3)."""
         return c.sum_rows(sums[i], sums[D + i], sums[2 * D + i], sums[3 * D + i])
 
+    return SimpleNamespace(stage_q=stage_q, qk=qk, pv=pv, close=close)
+
+
+@functools.cache
+def finishing(dtype: str, d: int) -> SimpleNamespace:
+    """The device functions that store what a row comes to, in out's ``dtype``."""
+    from_f32, D = c.FROM_F32[dtype], d
+
     @device
     def finish(p, row, a, m, total):  # noqa: ANN001, ANN202
         """out[n,h,:] and lse[n,h] of a state; a[i] belongs to head dimension thread + 128 i."""
@@ -177,7 +185,7 @@ def functions(dtype: str, cache: str, d: int, page: int) -> SimpleNamespace:
         if p.lse.shape[0] > 0 and cuda.threadIdx.x == 0:
             p.lse[row.n, row.h] = _MINUS_INF
 
-    return SimpleNamespace(stage_q=stage_q, qk=qk, pv=pv, close=close, finish=finish, finish_empty=finish_empty)
+    return SimpleNamespace(finish=finish, finish_empty=finish_empty)
 
 
 @device

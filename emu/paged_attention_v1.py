@@ -21,8 +21,8 @@ MAX_GRID = 65535  # blocks along y
 @functools.cache
 def kernel(dtype: str, cache: str, d: int, page: int) -> Any:
     """The kernel of one specialisation."""
-    f = classic.functions(dtype, cache, d, page)
-    stage_q, qk, pv, close, finish, finish_empty = f.stage_q, f.qk, f.pv, f.close, f.finish, f.finish_empty
+    f, end = classic.functions(dtype, cache, d, page), classic.finishing(dtype, d)
+    stage_q, qk, pv, close, finish, finish_empty = f.stage_q, f.qk, f.pv, f.close, end.finish, end.finish_empty
     softmax, m_of, l_of, join_weights = classic.softmax, classic.m_of, classic.l_of, classic.join_weights
     D, OWNED, SUMS, ROWS = d, classic.owned(d), WARPS * d, 2 * WARPS
 

@@ -19,12 +19,12 @@ MAX_GRID = 65535  # blocks along y
 
 
 @functools.cache
-def kernels(dtype: str, cache: str, d: int, page: int) -> tuple[Any, Any]:
-    """The two kernels of one specialisation: partitions, and the reduction over them."""
+def partitions(dtype: str, cache: str, d: int, page: int) -> Any:
+    """The kernel of one specialisation that leaves the state of every partition."""
     f = classic.functions(dtype, cache, d, page)
-    stage_q, qk, pv, close, finish, finish_empty = f.stage_q, f.qk, f.pv, f.close, f.finish, f.finish_empty
-    softmax, m_of, l_of, join_weights = classic.softmax, classic.m_of, classic.l_of, classic.join_weights
-    D, OWNED, SUMS, ROWS = d, classic.owned(d), WARPS * d, 2 * WARPS
+    stage_q, qk, pv, close = f.stage_q, f.qk, f.pv, f.close
+    softmax, m_of, l_of = classic.softmax, classic.m_of, classic.l_of
+    D, SUMS, ROWS = d, WARPS * d, 2 * WARPS
 
     @cuda.jit
     def partition_kernel(  # noqa: ANN202
@@ -59,6 +59,16 @@ def kernels(dtype: str, cache: str, d: int, page: int) -> tuple[Any, Any]:
             exp_sums[row.n, row.h, part] = c.canonical_nan(l_of(rows))
             max_logits[row.n, row.h, part] = m_of(rows)  # never NaN (C6)
 
+    return partition_kernel
+
+
+@functools.cache
+def reduction(dtype: str, d: int) -> Any:
+    """The kernel that joins a row's partitions. It reads no cache: pages and the cache's type compile no other one."""
+    f = classic.finishing(dtype, d)
+    finish, finish_empty, join_weights = f.finish, f.finish_empty, classic.join_weights
+    D, OWNED = d, classic.owned(d)
+
     @cuda.jit
     def reduce_kernel(  # noqa: ANN202
         out, q, k_cache, v_cache, block_tables, seq_lens, alibi_slopes, k_scale, v_scale, lse, scale, scale2, cap, window, tp_rank,  # noqa: ANN001
@@ -89,7 +99,7 @@ def kernels(dtype: str, cache: str, d: int, page: int) -> tuple[Any, Any]:
             partitions += 1
         finish(p, row, a, m, total)
 
-    return partition_kernel, reduce_kernel
+    return reduce_kernel
 
 
 def launch(call: Call) -> None:
@@ -97,7 +107,8 @@ def launch(call: Call) -> None:
     n, h = call.axes["n"], call.axes["h"]
     if n == 0 or h == 0:
         return  # an empty grid cannot be launched
-    partition_kernel, reduce_kernel = kernels(call.dtypes["T"], call.dtypes["C"], call.axes["d"], call.axes["page"])
+    partition_kernel = partitions(call.dtypes["T"], call.dtypes["C"], call.axes["d"], call.axes["page"])
+    reduce_kernel = reduction(call.dtypes["T"], call.axes["d"])
     arguments = (*params(call), call["tmp_out"], call["exp_sums"], call["max_logits"])
     parts = (call["max_seq_len"] + PARTITION - 1) // PARTITION
     for first in range(0, n, MAX_GRID):

@@ -100,7 +100,7 @@ class Sim:
         from emu import simt
 
         try:
-            with simt.running(check=not self.slow(call), order=self.order):
+            with simt.running(check=not self.slow(call), order=self.order, operators="python"):
                 importlib.import_module(f"emu.{call.kernel.stem}").launch(call)
         except simt.SimtError as error:
             raise LegError(f"{self.name}: {call.kernel.stem}: {error}") from error

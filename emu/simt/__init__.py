@@ -7,8 +7,10 @@
 `install()` does it for the whole process; `python -m emu.simt SCRIPT.py` for a script. NUMBA_ENABLE_CUDASIM=1 must be set before numba is
 imported; importing nothing of numba before `install()` is enough. This module itself imports neither numba nor greenlet.
 
-Kernels compute as Python and NumPy do. Numba's compiler computes with integer elements in 64 bits; here those of 8, 16 and 32 bits wrap at
-their own width (write `int(x[i])` for sums of bytes). `math` and Python's `/` raise where a GPU gives NaN or infinity.
+Operators, casts, `math` and stores of a kernel give what numba's compiler would make of them (`emu.simt.operators`, `functions`, `typed`),
+unless `operators="python"` is asked for. What remains different from a GPU: a * b + c is rounded twice, where numba's compiler fuses it
+(`cuda.fma` is fused on both); the last bits of exp, sin and their like; a variable has the type of the value it holds at the moment, where
+numba gives it one for all; a kernel without source (made by exec) computes as Python and NumPy do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""python -m emu.simt [--check] [--no-races] [--order O] [--json F] SCRIPT.py [args]: runs any script on the scheduler.
+"""python -m emu.simt [--check] [--no-races] [--order O] [--operators O] [--json F] SCRIPT.py [args]: runs any script on the scheduler.
 
 The exit code is the script's; 1 when a check fires. --json writes a list of reports, empty when nothing fired.
 """
@@ -18,6 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="bounds, uninitialised reads, divergence, lanes, races")
     parser.add_argument("--no-races", action="store_true", help="with --check: without races")
     parser.add_argument("--order", default="forward", help="forward, reverse or shuffle:SEED")
+    parser.add_argument("--operators", default="numba", help="numba: numbers as on a GPU; python: faster")
     parser.add_argument("--json", metavar="F", type=Path, help="write the reports there")
     parser.add_argument("script", type=Path)
     parser.add_argument("args", nargs=argparse.REMAINDER)
@@ -26,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     from emu.simt import Options, SimtError, install
 
     try:
-        chosen = Options(options.check, options.check and not options.no_races, options.order)
+        chosen = Options(options.check, options.check and not options.no_races, options.order, options.operators)
     except ValueError as error:
         parser.error(str(error))
     if not options.script.is_file():

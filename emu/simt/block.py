@@ -1,7 +1,9 @@
-"""One block: a greenlet a CUDA thread, and the places where they wait.
+"""One block: its CUDA threads on greenlets, and the places where they wait.
 
-The scheduler (the greenlet that launched) resumes ready threads one after another; a thread runs until it waits or ends. When none is
-ready, the block's barrier opens, `activemask` is answered, or the block waits for other blocks; otherwise it is stuck, which is an error.
+The scheduler (the greenlet that launched) resumes ready threads one after another; a thread runs until it waits or ends. A greenlet runs
+one thread after another until one waits and keeps it: threads that never wait share one, since starting one costs ten short threads. When
+no thread is ready, the block's barrier opens, `activemask` is answered, or the block waits for other blocks; otherwise it is stuck, which
+is an error.
 """
 
 from __future__ import annotations
@@ -23,22 +25,22 @@ if TYPE_CHECKING:
 Dim = tuple[int, int, int]
 
 
-class Thread(greenlet):
+class Thread:
     """One CUDA thread. `wait` says what it waits for: None, "barrier", "grid", "spin", "activemask" or a Group of its warp."""
 
     __slots__ = (
-        "block", "epoch", "exited", "fenced", "index", "known", "lane", "now", "polled", "polls", "seen", "site", "tick", "value", "vote",
-        "wait", "warp", "x", "xyz",
+        "block", "epoch", "exited", "fenced", "greenlet", "index", "known", "lane", "now", "polled", "polls", "seen", "site", "tick",
+        "value", "vote", "wait", "warp", "x", "xyz",
     )  # fmt: skip
 
-    def __init__(self, block: Block, xyz: Dim, index: int, parent: greenlet) -> None:
-        super().__init__(parent=parent)
+    def __init__(self, block: Block, xyz: Dim, index: int) -> None:
         self.block = block
         self.xyz = xyz
         self.x = xyz[0]
         self.index = index
         self.lane = index & 31
         self.warp: Warp = block.warps[index >> 5]
+        self.greenlet: greenlet | None = None  # on which it runs, once it has begun
         self.wait: Any = None
         self.value: Any = None  # what the wait gave
         self.site: Any = None  # (code, instruction) of the call that waits
@@ -47,10 +49,10 @@ class Thread(greenlet):
         self.polled: Any = None  # the last atomic that changed nothing, and how often in a row
         self.polls = 0
 
-    def run(self) -> None:
-        launch = self.block.launch
-        launch.fn(*launch.args)
-        self.block.leave(self)
+    @property
+    def frame(self) -> FrameType | None:
+        """The kernel's frame: where the thread waits, or where it runs."""
+        return user_frame((self.greenlet and self.greenlet.gr_frame) or sys._getframe())
 
 
 class Block:
@@ -66,21 +68,24 @@ class Block:
         self.votes: list[bool] = []  # of syncthreads_count and its like, at the last barrier
         n = len(launch.thread_points)
         self.warps = [Warp(i, min(32, n - 32 * i)) for i in range((n + 31) // 32)]
-        hub = getcurrent()
-        self.threads = [Thread(self, point, i, hub) for i, point in enumerate(launch.thread_points)]
+        self.threads = [Thread(self, point, i) for i, point in enumerate(launch.thread_points)]
         for t in self.threads:
-            t.gr_context = launch.context  # NumPy's error state lives there
             t.warp.threads.append(t)
         if launch.order_of is not None:
             launch.order_of.begin(self)
         self.live = n
-        self.ready: list[Thread] = launch.ordered(self.threads)
+        self.fresh = iter(launch.ordered(self.threads))  # not begun
+        self.ready: list[Thread] = []
         self.asking: list[Thread] = []  # wait for activemask
         self.suspects: list[SimtError] = []  # uninitialised reads, unless the missing write comes before a barrier: then they are races
 
     def run(self) -> str:
         """Runs as far as it goes: "done", or what it waits for: "grid", "spin" (other blocks may change memory)."""
         blockIdx.x, blockIdx.y, blockIdx.z = self.xyz
+        for t in self.fresh:
+            runner = greenlet(self._begin)
+            runner.gr_context = self.launch.context  # NumPy's error state lives there
+            runner.switch(t)
         while self.live:
             batch = self.ready
             if batch:
@@ -100,6 +105,18 @@ class Block:
             raise self.suspects[0]
         return "done"
 
+    def _begin(self, t: Thread | None) -> None:
+        """Runs on a greenlet of its own: a thread that has not begun, and others after it, until one waits; that one to its end."""
+        fn, args, runner = self.launch.fn, self.launch.args, getcurrent()
+        while t is not None:
+            t.greenlet = runner
+            S.thread = t
+            threadIdx.x, threadIdx.y, threadIdx.z = t.xyz
+            S.names["laneid"] = t.lane
+            fn(*args)
+            self.leave(t)
+            t = next(self.fresh, None)
+
     def _resume(self, batch: list[Thread]) -> None:
         state, tid, names = S, threadIdx, S.names
         tid.y = tid.z = 0
@@ -108,13 +125,13 @@ class Block:
                 state.thread = t
                 tid.x = t.x
                 names["laneid"] = t.lane
-                t.switch()
+                t.greenlet.switch()
         else:
             for t in batch:
                 state.thread = t
                 tid.x, tid.y, tid.z = t.xyz
                 names["laneid"] = t.lane
-                t.switch()
+                t.greenlet.switch()
 
     def leave(self, t: Thread) -> None:
         """The thread has returned from the kernel."""
@@ -164,9 +181,9 @@ class Block:
         else:
             away = [t for t in waiting if t.site != first.site]
             waiting = [t for t in waiting if t.site == first.site]
-            other = f"threads {ranges(t.index for t in away)} wait at another one, {place(frame_of(away[0]))}"
-        what = f"syncthreads at {place(frame_of(first))} reached by threads {ranges(t.index for t in waiting)}; {other}"
-        return self.launch.fault(DivergentBarrier, what, first, frame_of(first), other)
+            other = f"threads {ranges(t.index for t in away)} wait at another one, {place(away[0].frame)}"
+        what = f"syncthreads at {place(first.frame)} reached by threads {ranges(t.index for t in waiting)}; {other}"
+        return self.launch.fault(DivergentBarrier, what, first, first.frame, other)
 
     # --- when nothing is ready ---
 
@@ -185,7 +202,7 @@ class Block:
         live = [t for t in self.threads if not t.exited]
         places: dict[tuple[str, str], list[Thread]] = {}
         for t in live:
-            places.setdefault((describe(t.wait), place(frame_of(t))), []).append(t)
+            places.setdefault((describe(t.wait), place(t.frame)), []).append(t)
         parts = [f"threads {ranges(t.index for t in ts)} wait at {what}, {where}" for (what, where), ts in places.items()]
         gone = [t.index for t in self.threads if t.exited]
         if gone:
@@ -195,23 +212,18 @@ class Block:
             if isinstance(t.wait, Group):
                 missing = t.wait.need & ~t.wait.arrived
                 what = f"{describe(t.wait)} in warp {t.warp.index} lacks lanes {lanes_of(missing)}: {other}"
-                return self.launch.fault(MissingLane, what, t, frame_of(t), other)
+                return self.launch.fault(MissingLane, what, t, t.frame, other)
         kind = DivergentBarrier if self.at_barrier else Deadlock
-        return self.launch.fault(kind, other, live[0], frame_of(live[0]), other)
+        return self.launch.fault(kind, other, live[0], live[0].frame, other)
 
     def kill(self) -> None:
         """Ends all threads, running their finally clauses; what they raise meanwhile changes nothing."""
         for t in self.threads:
-            if t and not t.dead:
+            if t.greenlet and not t.exited:
                 try:
-                    t.throw(GreenletExit)
+                    t.greenlet.throw(GreenletExit)
                 except Exception:
                     continue
-
-
-def frame_of(t: Thread) -> FrameType | None:
-    """The kernel's frame of a thread: where it waits, or where it runs."""
-    return user_frame(t.gr_frame or sys._getframe())
 
 
 def place(frame: FrameType | None) -> str:

@@ -24,12 +24,12 @@ class Checked:
     """Stands for `array` inside a kernel. `name` is what errors call it, `region` records accesses (None: bounds only). Of a structured
     array each of the `fields` records its own, in the region `memory`."""
 
-    __slots__ = ("array", "cells", "fields", "memory", "name", "offset", "races", "region", "shape", "span", "steps", "unit")
+    __slots__ = ("array", "cells", "dtype", "fields", "memory", "name", "offset", "races", "region", "shape", "span", "steps", "unit")
 
     def __init__(self, array: np.ndarray, name: Any, region: Region | None) -> None:
         self.array = array
         self.name = name
-        self.shape = array.shape
+        self.shape, self.dtype = array.shape, array.dtype
         self.memory = region
         self.fields: dict[str, Checked] | None = None
         if array.dtype.names:

@@ -40,7 +40,7 @@ def is_cuda_array(x: Any) -> bool:
     return hasattr(x, "_ary") or hasattr(x, "__cuda_array_interface__")
 
 
-def managed_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C") -> np.ndarray:
+def managed_array(shape: Any, dtype: Any = np.float64, strides: Any = None, order: str = "C", **options: Any) -> np.ndarray:
     """An array that host and device share."""
     return poison(np.ndarray(shape, dtype, strides=strides, order=order))
 

@@ -12,7 +12,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType, SimpleNamespace
+from itertools import zip_longest
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from emu.simt.checked import Checked
 from emu.simt.launch import Launch, check_geometry
 from emu.simt.shadow import Order, Region
 from emu.simt.state import Options, S, blockDim, blockIdx, gridDim, threadIdx
+from emu.simt.typed import Declared, casts, typed
 
 NAMES: dict[str, Any] = {
     "threadIdx": threadIdx, "blockIdx": blockIdx, "blockDim": blockDim, "gridDim": gridDim, "laneid": 0, "warpsize": 32,
@@ -104,10 +106,10 @@ def uninstall() -> None:
 
 
 @contextmanager
-def running(check: bool = False, order: str = "forward", races: bool | None = None) -> Iterator[None]:
-    """Kernels launched inside run on this scheduler. `races` follows `check` unless given."""
+def running(check: bool = False, order: str = "forward", races: bool | None = None, operators: str = "numba") -> Iterator[None]:
+    """Kernels launched inside run on this scheduler. `races` follows `check` unless given; the others are those of `Options`."""
     was, before = installed(), S.options
-    install(Options(check, check if races is None else races, order))
+    install(Options(check, check if races is None else races, order, operators))
     try:
         yield
     finally:
@@ -120,22 +122,39 @@ def running(check: bool = False, order: str = "forward", races: bool | None = No
 
 
 def _jit(original: Callable[..., Any]) -> Callable[..., Any]:
-    """cuda.jit that leaves device functions what they are, so that calling one costs a plain call. Options of the compiler are ignored."""
+    """cuda.jit that leaves device functions what they are, so that calling one costs a plain call. Of what the compiler is told, one
+    signature counts: arguments are cast to its types. (Several choose among themselves by what they are given.)"""
     known = set(inspect.signature(original).parameters)
 
     def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
-        if not device:
-            return original(func_or_sig, device=False, **{k: v for k, v in options.items() if k in known})
+        direct = inspect.isfunction(func_or_sig)
+        signature = None if direct else _signature(func_or_sig)
 
-        def keep(fn: Any) -> Any:
+        def declare(fn: Any) -> Any:
+            if not device:
+                kernel = original(device=False, **{k: v for k, v in options.items() if k in known})(fn)
+                kernel.casts = casts(signature.args) if signature else []
+                return kernel
+            if signature:
+                return Declared(fn, signature)
             fn.py_func = fn
-            if hasattr(func_or_sig, "return_type"):  # numba.vectorize asks for it
-                fn.overloads = {func_or_sig.args: SimpleNamespace(signature=func_or_sig)}
             return fn
 
-        return keep(func_or_sig) if inspect.isfunction(func_or_sig) else keep
+        return declare(func_or_sig) if direct else declare
 
     return jit
+
+
+def _signature(given: Any) -> Any:
+    """The signature that cuda.jit was given, or None where it got none or several."""
+    from numba.core import sigutils, typing
+
+    if isinstance(given, list):
+        given = given[0] if len(given) == 1 else None
+    if given is None:
+        return None
+    args, result = sigutils.normalize_signature(given)
+    return typing.signature(result, *args)
 
 
 class Configured:
@@ -186,11 +205,14 @@ def _launch(kernel: Any, grid: Any, block: Any, shared: int, args: tuple[Any, ..
         grid, block = tuple(map(int, grid)), tuple(map(int, block))
         check_geometry(name, grid, block, shared)
         write_back: list[Callable[[], Any]] = []
-        arrays = [_argument(kernel, a, write_back) for a in args]
         options = S.options
+        if options.operators == "numba":
+            args = tuple(cast(a) if cast else a for cast, a in zip_longest(getattr(kernel, "casts", []), args))
+        arrays = [_argument(kernel, a, write_back) for a in args]
         if options.check:
             arrays, regions = _under_checks(kernel.fn, arrays, options)
-        launch = Launch(kernel.fn, name, grid, block, tuple(arrays), int(shared), options, kernel._debug)
+        fn = typed(kernel.fn) if options.operators == "numba" else kernel.fn
+        launch = Launch(fn, name, grid, block, tuple(arrays), int(shared), options, kernel._debug)
         if options.races:
             launch.order_of = Order()
             launch.order_of.regions = regions

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from greenlet import getcurrent
 
-from emu.simt.block import Block, Thread, frame_of, place
+from emu.simt.block import Block, Thread, place
 from emu.simt.errors import DataRace, Deadlock, DivergentBarrier, Report, SimtError
 from emu.simt.state import Options, S, blockDim, gridDim
 from emu.simt.watch import WATCH, Spinning
@@ -43,7 +43,7 @@ class Launch:
     def __init__(
         self, fn: Callable[..., Any], name: str, grid: Dim, block: Dim, args: tuple[Any, ...], shared: int, options: Options, debug: bool
     ) -> None:
-        self.fn, self.name, self.args, self.options = fn, name, args, options
+        self.fn, self.name, self.args, self.options, self.debug = fn, name, args, options, debug
         self.grid_dim, self.block_dim, self.dynamic_bytes = grid, block, shared
         self.flat = block[1] == block[2] == 1
         self.thread_points = [(x, y, z) for z in range(block[2]) for y in range(block[1]) for x in range(block[0])]
@@ -149,7 +149,7 @@ class Launch:
         if done or gone:
             first = next(t for t in blocks[0].threads if not t.exited)
             what = f"{done} blocks left the kernel" if done else f"the first thread of block {gone[0]} left the kernel"
-            raise self.fault(DivergentBarrier, f"grid sync, but {what}", first, frame_of(first))
+            raise self.fault(DivergentBarrier, f"grid sync, but {what}", first, first.frame)
         live = [[t for t in b.threads if not t.exited] for b in blocks]
         if self.order_of is not None:
             self.order_of.grid([t for threads in live for t in threads])

@@ -15,6 +15,7 @@ import numpy as np
 
 from emu.simt import arith, intrinsics
 from emu.simt.arith import f32, f64, to32
+from emu.simt.functions import saturated
 
 i32, i64 = np.int32, np.int64
 _pack_f, _pack_i = struct.Struct("<f").pack, struct.Struct("<i").pack
@@ -44,18 +45,9 @@ def longlong_as_double(x: Any) -> np.float64:
 
 
 def _to_int(rounding: Callable[[float], Any], bits: int, signed: bool) -> Callable[[Any], Any]:
-    """float to integer as cvt does it: NaN gives 0 (the most negative number for 64 bits), out of range saturates."""
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    kind = np.dtype(f"{'i' if signed else 'u'}{bits // 8}").type
-    nan = 0 if bits == 32 else 1 << 63 if not signed else low
-
-    def convert(x: Any) -> Any:
-        x = float(x)
-        if x != x:
-            return kind(nan)
-        return kind(min(max(rounding(x), low), high)) if math.isfinite(x) else kind(high if x > 0 else low)
-
-    return convert
+    """float to integer as cvt does it."""
+    convert, kind = saturated(rounding, bits, signed), np.dtype(f"{'i' if signed else 'u'}{bits // 8}").type
+    return lambda x: kind(convert(x))
 
 
 def _unary32(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,6 +116,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": min,
     "umax": max,
     "umin": min,
+    "sad": lambda x, y, z: i32(abs(int(x) - int(y)) + int(z)),
+    "usad": lambda x, y, z: np.uint32(abs(int(x) - int(y)) + int(z)),
+    "sincos": lambda x: (np.sin(f64(x)), np.cos(f64(x))),
+    "sincosf": lambda x: (np.sin(f32(x)), np.cos(f32(x))),
+    "frexp": lambda x: np.frexp(f64(x)),
+    "frexpf": lambda x: np.frexp(f32(x)),
+    "modf": lambda x: np.modf(f64(x)),
+    "modff": lambda x: np.modf(f32(x)),
 }
 for _name, _f in (
     ("fmax", np.fmax), ("fmin", np.fmin), ("fabs", np.abs), ("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc), ("rint", np.rint),

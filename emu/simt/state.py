@@ -35,13 +35,17 @@ class Options:
 
     check: bounds, uninitialised reads, divergence, lanes. races: happens-before on shared and global arrays.
     order: "forward", "reverse" or "shuffle:SEED", of threads in a block and of blocks in the grid.
+    operators: "numba", as its compiler computes (`emu.simt.operators`), or "python", as Python and NumPy do, which is faster.
     """
 
     check: bool = False
     races: bool = False
     order: str = "forward"
+    operators: str = "numba"
 
     def __post_init__(self) -> None:
+        if self.operators not in ("numba", "python"):
+            raise ValueError(f"operators: got {self.operators!r}, expected 'numba' or 'python'")
         name, _, seed = self.order.partition(":")
         if (name == "shuffle" and not seed.isdigit()) or (name != "shuffle" and self.order not in ("forward", "reverse")):
             raise ValueError(f"order: got {self.order!r}, expected 'forward', 'reverse' or 'shuffle:SEED' with SEED >= 0")

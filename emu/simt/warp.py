@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emu.simt.errors import MissingLane, lanes_of, user_frame
+from emu.simt.errors import MissingLane, lanes_of
 from emu.simt.state import S
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Warp:
 
 
 def _fault(t: Thread, what: str) -> MissingLane:
-    return S.launch.fault(MissingLane, what, t, user_frame(t.gr_frame or sys._getframe()))
+    return S.launch.fault(MissingLane, what, t, t.frame)
 
 
 def _complete(warp: Warp, group: Group, last: Thread | None) -> None:
