@@ -125,27 +125,41 @@ def run_case(stem: str, case: cases.Case, others: Sequence[legs.Leg], again: boo
     return results
 
 
-def _job(job: tuple[str, cases.Case, Sequence[str], bool]) -> list[Result]:
-    """``run_case`` with legs by name: what a worker process is sent."""
-    stem, case, names, again = job
-    return run_case(stem, case, [legs.leg(name) for name in names], again)
+Job = tuple[str, cases.Case]
+_BATCH = 32  # cases
 
 
-def run_cases(jobs: Sequence[tuple[str, cases.Case]], others: Sequence[legs.Leg], again: bool) -> Iterator[list[Result]]:
-    """The results of every job in order: over all cores, or in this process alone where the leg ``gpu`` takes part."""
+def batches(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Jobs of one specialisation together, as a process compiles a port for itself, the largest batches first."""
+    found: dict[Any, list[Job]] = collections.defaultdict(list)
+    for stem, case in jobs:
+        found[stem, tuple(sorted(cases.kernel(stem).constants_of(case.dtypes, case.shape).items()))].append((stem, case))
+    cut = [group[at : at + _BATCH] for group in found.values() for at in range(0, len(group), _BATCH)]
+    return sorted(cut, key=len, reverse=True)
+
+
+def _batch(batch: tuple[Sequence[Job], Sequence[str], bool]) -> list[list[Result]]:
+    """``run_case`` with legs by name for every job: what a worker process is sent."""
+    jobs, names, again = batch
+    return [run_case(stem, case, [legs.leg(name) for name in names], again) for stem, case in jobs]
+
+
+def run_cases(jobs: Sequence[Job], others: Sequence[legs.Leg], again: bool) -> Iterator[list[Result]]:
+    """The results of every job: in batches over all cores, or in this process alone where the leg ``gpu`` takes part."""
     names = [leg.name for leg in others]
     if "gpu" in names:
         yield from (run_case(stem, case, others, again) for stem, case in jobs)
         return
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         try:
-            yield from pool.map(_job, [(stem, case, names, again) for stem, case in jobs], chunksize=4)
+            for found in pool.map(_batch, [(batch, names, again) for batch in batches(jobs)]):
+                yield from found
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             raise
 
 
-def prebuild(jobs: Iterable[tuple[str, cases.Case]], others: Sequence[legs.Leg], progress: Progress) -> None:
+def prebuild(jobs: Iterable[Job], others: Sequence[legs.Leg], progress: Progress) -> None:
     """Builds what the host and gpu legs will need, over all cores. A build that fails is left to the case that needs it."""
     makers = {
         "host": build.host_library,
@@ -204,7 +218,7 @@ def kernels(stems: Sequence[str]) -> Sequence[str]:
     return stems or cases.stems()
 
 
-def select(stems: Sequence[str], case_id: str | None) -> list[tuple[str, cases.Case]]:
+def select(stems: Sequence[str], case_id: str | None) -> list[Job]:
     """The (stem, case) pairs that a command line names. Raises ValueError for names that do not exist."""
     jobs = [(stem, case) for stem in kernels(stems) for case in cases.cases(stem) if case_id in (None, case.id)]
     if not jobs:
@@ -228,6 +242,7 @@ def run(args: argparse.Namespace) -> int:
         for found in run_cases(jobs, others, again=args.case is not None):
             results += found
             progress.advance(bar)
+    results.sort(key=lambda result: result.kernel)
     console.print(table(results, missing))
     wrong = [result for result in results if result.equal is False]
     by_id = {(stem, case.id): case for stem, case in jobs}
