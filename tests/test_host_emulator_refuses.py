@@ -27,7 +27,6 @@ from tests.host_programs import (
     MISALIGNED,
     PROGRAMS,
     SHUFFLE,
-    TIMEOUT,
     at,
     compilers,
     load,
@@ -140,15 +139,6 @@ def test_unknown_architecture() -> None:
     assert library.samebits_set_arch(b"sm_42") == INVALID_VALUE
     assert "sm_42" in text(library)
     assert "sm_90" in text(library)
-
-
-def test_polling_without_an_end_is_given_up() -> None:
-    library = load("orders")
-    library.samebits_set_patience(ctypes.c_double(0.1))
-    flag = np.zeros(1, np.int32)
-    assert library.wait_for_a_later_block(at(flag)) == TIMEOUT
-    assert "polls memory that nobody changes" in text(library)
-    assert "block (0, 0, 0)" in text(library)
 
 
 # -- what is refused
