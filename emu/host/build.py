@@ -64,7 +64,7 @@ def build_text(
     check: bool = False,
     program: bool = False,
 ) -> None:
-    """Compiles and links what to_cpp() gave, as build() does. Raises BuildError."""
+    """Compiles and links what to_cpp() gave, as build() does. Raises BuildError, TranslationError."""
     runtime = runtime_library(compiler, runtime_dir)
     # A source that launches nothing needs none of the runtime's functions, and its library offers them all the same.
     options = ["-Wl,--no-as-needed", f"-Wl,-rpath,$ORIGIN:{runtime.parent}"]
@@ -77,14 +77,17 @@ def build_text(
         heap = ("malloc", "free", "_Znwm", "_Znam", "_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm")
         options += [f"-Wl,--wrap={name}" for name in (*copies, *heap)]
     compile_it = [compiler, *flags(compiler, check), *extra, "-x", "c++-cpp-output", "-"]
-    if not check:
-        link([*compile_it, "-x", "none", *options, str(runtime)], out, text.encode(), program)
-        return
-    # In two steps: linked with that flag, a sanitizer's own library would come.
-    with tempfile.TemporaryDirectory(prefix="samebits-") as scratch:
-        item = str(Path(scratch) / "checked.o")
-        run([*compile_it, "-c", "-o", item], text.encode())
-        link([compiler, *extra, item, *options, str(runtime)], out, program=program)
+    try:
+        if not check:
+            link([*compile_it, "-x", "none", *options, str(runtime)], out, text.encode(), program)
+            return
+        # In two steps: linked with that flag, a sanitizer's own library would come.
+        with tempfile.TemporaryDirectory(prefix="samebits-") as scratch:
+            item = str(Path(scratch) / "checked.o")
+            run([*compile_it, "-c", "-o", item], text.encode())
+            link([compiler, *extra, item, *options, str(runtime)], out, program=program)
+    except BuildError as error:
+        raise refused.unknown(str(error)) or error from None
 
 
 def to_cpp(
