@@ -1,23 +1,27 @@
 // Threads that run on and on without a place where others could: they may poll plain or volatile memory. A clock interrupts them.
 #include <errno.h>
 #include <signal.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
+#include <algorithm>
+#include <condition_variable>
+
+#include "device.h"
 #include "gang.h"
 
 #ifdef __linux__
 #include <link.h>
-#include <sys/syscall.h>
 #endif
 
 namespace samebits {
 
 namespace {
-constexpr long kTickNs = 200000;
+constexpr double kFirstMs = 20;                     // of a launch, without interruptions
+constexpr long kTickNs = 1000000, kQuietNs = 5000000;  // between ticks, and while no launch lasts that long
 // Ticks until a thread is taken for one that polls, and a block whose threads meet at warp operations; and then, where it is known to.
-constexpr unsigned kThread = 50, kBlock = 2500, kKnownThread = 1, kKnownBlock = 50;
+constexpr unsigned kThread = 10, kBlock = 500, kKnownThread = 1, kKnownBlock = 10;
 
 struct Text {  // of the program or library that the kernels of this OS thread come from
   uintptr_t low, high;
@@ -72,42 +76,56 @@ void on_tick(int, siginfo_t*, void* context) {
   errno = error;
 }
 
-// Of this OS thread.
-class Clock {
- public:
-  Clock() {
-    static std::once_flag once;
-    std::call_once(once, [] {
-      struct sigaction action = {};
-      action.sa_sigaction = on_tick;
-      action.sa_flags = SA_SIGINFO | SA_RESTART | SA_NODEFER;
-      sigemptyset(&action.sa_mask);
-      sigaction(SIGURG, &action, nullptr);
-    });
-    sigevent event = {};
-    event.sigev_notify = SIGEV_THREAD_ID;
-    event.sigev_signo = SIGURG;
-    event._sigev_un._tid = int(syscall(SYS_gettid));
-    made_ = getenv("SAMEBITS_NO_CLOCK") == nullptr && timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
-  }
-  ~Clock() {
-    if (made_) timer_delete(timer_);
-  }
-  void run(bool on) {
-    itimerspec time = {};
-    time.it_interval.tv_nsec = time.it_value.tv_nsec = on ? kTickNs : 0;
-    if (made_) timer_settime(timer_, 0, &time, nullptr);
-  }
-
- private:
-  bool made_;
-  timer_t timer_;
+struct Running {  // an OS thread that runs blocks
+  pthread_t thread;
+  double since;
 };
-Clock& clock_of_thread() {
-  thread_local Clock clock;
-  return clock;
+struct Ticker {
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::vector<Running> running;
+  bool there = false, waits = false;
+};
+Ticker& ticker = *new Ticker;  // never destroyed: it runs when the program ends
+
+void* tick_on(void*) {
+  std::unique_lock<std::mutex> lock(ticker.mutex);
+  for (unsigned quiet = 0;;) {
+    quiet = ticker.running.empty() ? quiet + 1 : 0;
+    if (quiet > 200) {  // for a second
+      ticker.waits = true;
+      ticker.wake.wait(lock, [] { return !ticker.running.empty(); });
+      ticker.waits = false;
+    }
+    bool any = false;
+    for (const Running& r : ticker.running) {
+      if (now_ms() - r.since < kFirstMs) continue;
+      any = true;
+      pthread_kill(r.thread, SIGURG);
+    }
+    lock.unlock();
+    const timespec pause{0, any ? kTickNs : kQuietNs};
+    nanosleep(&pause, nullptr);
+    lock.lock();
+  }
 }
 
+// Not in a debugger, where a step must stay with its thread.
+bool start_ticker() {
+  if (getenv("SAMEBITS_NO_CLOCK") != nullptr) return true;
+  struct sigaction action = {};
+  action.sa_sigaction = on_tick;
+  action.sa_flags = SA_SIGINFO | SA_RESTART | SA_NODEFER;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGURG, &action, nullptr);
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's own threads
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, tick_on, nullptr) == 0) pthread_detach(thread);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return true;
+}
 
 int find_text(dl_phdr_info* module, size_t, void* code) {
   for (int i = 0; i < module->dlpi_phnum; ++i) {
@@ -124,9 +142,16 @@ int find_text(dl_phdr_info* module, size_t, void* code) {
 void start_clock(const Grid& grid) {
   void* code = reinterpret_cast<void*>(grid.run);
   if (!text.holds(code)) dl_iterate_phdr(find_text, code);
-  clock_of_thread().run(true);
+  std::lock_guard<std::mutex> lock(ticker.mutex);
+  ticker.running.push_back({pthread_self(), now_ms()});
+  if (!ticker.there) ticker.there = start_ticker();
+  if (ticker.waits) ticker.wake.notify_one();
 }
-void stop_clock() { clock_of_thread().run(false); }
+void stop_clock() {
+  std::lock_guard<std::mutex> lock(ticker.mutex);
+  auto mine = [](const Running& r) { return pthread_equal(r.thread, pthread_self()) != 0; };
+  ticker.running.erase(std::find_if(ticker.running.begin(), ticker.running.end(), mine));
+}
 
 #else
 void start_clock(const Grid&) {}
