@@ -27,7 +27,6 @@ from tests.host_programs import (
     MISALIGNED,
     PROGRAMS,
     SHUFFLE,
-    TIMEOUT,
     at,
     compilers,
     load,
@@ -142,15 +141,6 @@ def test_unknown_architecture() -> None:
     assert "sm_90" in text(library)
 
 
-def test_polling_without_an_end_is_given_up() -> None:
-    library = load("orders")
-    library.samebits_set_patience(ctypes.c_double(0.1))
-    flag = np.zeros(1, np.int32)
-    assert library.wait_for_a_later_block(at(flag)) == TIMEOUT
-    assert "polls memory that nobody changes" in text(library)
-    assert "block (0, 0, 0)" in text(library)
-
-
 # -- what is refused
 
 REFUSED = [
@@ -184,7 +174,7 @@ def test_what_is_not_modelled_is_an_error_with_its_line(source: str, line: int, 
     assert words in caught.value.construct
 
 
-@pytest.mark.parametrize("header", ["cub/cub.cuh", "thrust/device_vector.h", "cublas_v2.h", "cuda/std/mdspan"])
+@pytest.mark.parametrize("header", ["cub/cub.cuh", "thrust/device_vector.h", "cublas_v2.h", "cuda/std/mdspan", "nvrtc.h"])
 @pytest.mark.parametrize("there", ["missing", "empty", "refuses"])
 def test_libraries_are_refused_by_name(tmp_path: Path, header: str, there: str) -> None:
     folder = tmp_path / "cccl"
@@ -197,6 +187,29 @@ def test_libraries_are_refused_by_name(tmp_path: Path, header: str, there: str) 
     with pytest.raises(TranslationError) as caught:
         host.to_cpp(tmp_path / "k.cu", include_dirs=[folder])
     assert (Path(caught.value.file).name, caught.value.line, caught.value.construct) == ("k.cu", 3, f"#include <{header}>")
+
+
+UNKNOWN = [
+    ("#include <cuda.h>\nint main() {\n  cuInit(0);\n}", 3, "cuInit", "driver API"),
+    ("CUcontext context;", 1, "CUcontext", "driver API"),
+    ("int main() {\n  cudaGraphNode_t n;\n  cudaGraphAddKernelNode(&n, 0, 0, 0, 0);\n}", 3, "cudaGraphAddKernelNode", "not modelled"),
+    ("void f() { ::cudaMemPrefetchBatchAsync(0); }", 1, "cudaMemPrefetchBatchAsync", "not modelled"),
+    ("__global__ void k(int* p) {\n  *p = __shfl_down(*p, 1);\n}", 2, "__shfl_down", "__shfl_down_sync"),
+    ("template <class T>\n__device__ bool f(T x) {\n  return __any(3);\n}", 3, "__any", "__any_sync"),
+    ("__device__ int f() {\n  return __nv_some_intrinsic(1);\n}", 2, "__nv_some_intrinsic", "not modelled"),
+]
+
+
+@pytest.mark.parametrize("compiler", compilers())
+@pytest.mark.parametrize(("source", "line", "name", "words"), UNKNOWN)
+def test_what_cuda_has_and_the_emulator_has_not_is_named(
+    tmp_path: Path, source: str, line: int, name: str, words: str, compiler: str
+) -> None:
+    (tmp_path / "k.cu").write_text(source + "\n")
+    with pytest.raises(TranslationError) as caught:
+        host.build(tmp_path / "k.cu", out=tmp_path / "k.so", compiler=compiler)
+    assert (caught.value.construct, caught.value.line, Path(caught.value.file).name) == (name, line, "k.cu")
+    assert words in caught.value.detail
 
 
 def test_what_looks_like_a_construct_and_is_none_stays() -> None:

@@ -145,13 +145,29 @@ def test_what_cannot_be_built_or_found(tmp_path: Path, capfd: pytest.CaptureFixt
 def test_trace_of_known_patterns(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "trace.json"
     assert main(["run", str(PROGRAMS / "patterns.cu"), "--trace", str(out)]) == 0
-    assert "patterns.cu:12" in capfd.readouterr().err
-    rows = {row["line"]: row for row in json.loads(out.read_text())}
-    assert {line: (rows[line]["requests"], rows[line]["sectors_per_request"]) for line in (7, 8, 9, 14)} == {
-        7: (2, 4), 8: (2, 32), 9: (2, 1), 14: (2, 4),
-    }  # fmt: skip
-    assert [rows[line]["efficiency"] for line in (7, 8, 9)] == [1, 0.125, 4]
-    assert {line: (rows[line]["requests"], rows[line]["conflicts"]) for line in (10, 12, 13)} == {10: (66, 0), 12: (2, 62), 13: (2, 0)}
-    assert rows[7]["arrays"] == {"x": 256}
-    assert rows[10]["arrays"] == {"s": 66 * 128}
-    assert (rows[14]["access"], rows[7]["access"]) == ("write", "read")
+    assert "patterns.cu:8 " in capfd.readouterr().err
+    source = (PROGRAMS / "patterns.cu").read_text().splitlines()
+    rows = {}
+    for row in json.loads(out.read_text()):
+        kernel = next(line.split("(")[0].split()[-1] for line in reversed(source[: row["line"]]) if line.startswith("__global__"))
+        rows[kernel, row["space"], row["access"], source[row["line"] - 1].startswith("  for")] = row
+    sectors = [(i * i * 2654435761 % 2**32 >> 20) % 512 // 8 for i in range(512)]
+    gathered = sum(len(set(sectors[i : i + 32])) for i in range(0, 512, 32)) / 16
+    loads = {"coalesced": 4, "stride_2": 8, "stride_32": 32, "gathered": gathered, "misaligned": 5, "broadcast": 1, "vectors": 16}
+    for kernel, count in loads.items():
+        row = rows[kernel, "global", "read", False]
+        bytes_read = 512 if kernel == "vectors" else 128
+        assert (row["requests"], row["sectors_per_request"]) == (16, pytest.approx(count, rel=1e-3)), kernel
+        assert (row["bytes"], row["efficiency"]) == (16 * bytes_read, pytest.approx(bytes_read / 32 / count, rel=1e-3)), kernel
+        assert row["arrays"] == {"x": 16 * bytes_read}
+    assert rows["scattered", "global", "write", False]["sectors_per_request"] == 32
+    assert rows["vectors", "global", "write", False]["sectors_per_request"] == 16
+    conflicts = {"a_bank_a_lane": 0, "two_lanes_a_bank": 1, "one_bank": 31, "padded": 0, "written_to_one_bank": 31, "shared_vectors": 4}
+    for kernel, count in conflicts.items():
+        row = rows[kernel, "shared", "read", False]
+        assert (row["requests"], row["conflicts"]) == (16, 16 * count), kernel
+        if kernel in ("written_to_one_bank", "shared_vectors"):
+            assert rows[kernel, "shared", "write", False]["conflicts"] == 16 * count, kernel
+        else:
+            filled = rows[kernel, "shared", "write", True]
+            assert (filled["requests"], filled["conflicts"], filled["arrays"]) == (512, 0, {"s": 512 * 128}), kernel

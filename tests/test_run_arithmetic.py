@@ -264,3 +264,22 @@ def test_philox() -> None:
     assert abs(uniform.mean() - 0.5) < 0.02
     assert abs(normal.mean()) < 0.07
     assert abs(normal.std() - 1) < 0.05
+
+
+def test_integers_from_floats_are_rounded_and_saturate() -> None:
+    """Halves, the ends of every integer type and their neighbours in float32, infinities; a NaN gives 0."""
+    library = load("special")
+    ends = [0.0, 2.0**31, 2.0**32, 2.0**63, 2.0**64]
+    near = [np.nextafter(np.float32(end), np.float32(side)) for end in ends for side in (-np.inf, np.inf)]
+    some = np.array([*ends, *near, 0.5, 1.5, 2.5, 2.75, 1e30, np.inf, 2.0**31 - 128, 8388609.0], np.float64)
+    x = np.concatenate([some, -some, [np.nan]])
+    out = np.zeros((4, 8, x.size), np.uint64)
+    assert library.run_to_integers(at(x), at(out), x.size) == 0, text(library)
+    types = [(-(2**31), 2**31 - 1), (0, 2**32 - 1), (-(2**63), 2**63 - 1), (0, 2**64 - 1)]
+    for direction, rounded in enumerate((np.rint, np.trunc, np.floor, np.ceil)):
+        for kind in range(8):
+            low, high = types[kind % 4]
+            for value, got in zip(x, out[direction, kind], strict=True):
+                whole = 0 if np.isnan(value) else high if value == np.inf else low if value == -np.inf else int(rounded(value))
+                want = min(max(whole, low), high)
+                assert int(got) == want % 2**64, (direction, kind, value)

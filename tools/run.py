@@ -103,7 +103,8 @@ def debugger(binary: Path, arguments: Sequence[str] = (), commands: Sequence[str
     thread = f"(*(samebits::Thread*)({base} + 0x3f000 + (({base} >> 12) & 0xFC0)))"
     fields = {"threadIdx": "index", "blockIdx": "block->block_idx", "blockDim": "block->block_dim", "gridDim": "block->grid_dim"}
     macros = [f"macro define {name} ({thread}.{field})" for name, field in fields.items()]
-    quiet = ["set debuginfod enabled off", "set environment SAMEBITS_WORKERS 1", "handle SIGALRM nostop noprint", *macros, *commands]
+    alone = [f"set environment SAMEBITS_{name} 1" for name in ("WORKERS", "NO_CLOCK")]  # one core, and nothing interrupts a step
+    quiet = ["set debuginfod enabled off", *alone, "handle SIGALRM nostop noprint", *macros, *commands]
     return ["gdb", "-q", *(part for command in quiet for part in ("-ex", command)), "--args", str(binary), *arguments]
 
 

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from emu.host import implicit, refused
+from emu.host import implicit, passes, refused
 from emu.host.compiler import BuildError, find_compiler, flags, link, need_compiler, run, version
 from emu.host.tokens import Region, regions, tokenize
 from emu.host.translate import ASM, TranslationError, translate
@@ -64,7 +64,7 @@ def build_text(
     check: bool = False,
     program: bool = False,
 ) -> None:
-    """Compiles and links what to_cpp() gave, as build() does. Raises BuildError."""
+    """Compiles and links what to_cpp() gave, as build() does. Raises BuildError, TranslationError."""
     runtime = runtime_library(compiler, runtime_dir)
     # A source that launches nothing needs none of the runtime's functions, and its library offers them all the same.
     options = ["-Wl,--no-as-needed", f"-Wl,-rpath,$ORIGIN:{runtime.parent}"]
@@ -77,14 +77,17 @@ def build_text(
         heap = ("malloc", "free", "_Znwm", "_Znam", "_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm")
         options += [f"-Wl,--wrap={name}" for name in (*copies, *heap)]
     compile_it = [compiler, *flags(compiler, check), *extra, "-x", "c++-cpp-output", "-"]
-    if not check:
-        link([*compile_it, "-x", "none", *options, str(runtime)], out, text.encode(), program)
-        return
-    # In two steps: linked with that flag, a sanitizer's own library would come.
-    with tempfile.TemporaryDirectory(prefix="samebits-") as scratch:
-        item = str(Path(scratch) / "checked.o")
-        run([*compile_it, "-c", "-o", item], text.encode())
-        link([compiler, *extra, item, *options, str(runtime)], out, program=program)
+    try:
+        if not check:
+            link([*compile_it, "-x", "none", *options, str(runtime)], out, text.encode(), program)
+            return
+        # In two steps: linked with that flag, a sanitizer's own library would come.
+        with tempfile.TemporaryDirectory(prefix="samebits-") as scratch:
+            item = str(Path(scratch) / "checked.o")
+            run([*compile_it, "-c", "-o", item], text.encode())
+            link([compiler, *extra, item, *options, str(runtime)], out, program=program)
+    except BuildError as error:
+        raise refused.unknown(str(error)) or error from None
 
 
 def to_cpp(
@@ -105,19 +108,24 @@ def to_cpp(
     if footer:
         text += f'# 1 "{name} (footer)"\n{footer}\n'
     options = [f"-D{key}={value}" for key, value in (defines or {}).items()]
-    options += [f"-D__CUDA_ARCH__={_arch_number(arch)}", "-D__CUDACC__", "-D__NVCC__", "-D__SAMEBITS__"]
+    options += ["-D__CUDACC__", "-D__NVCC__", "-D__SAMEBITS__"]
     options += [f"-D__CUDACC_VER_{part}__={number}" for part, number in (("MAJOR", 13), ("MINOR", 0), ("BUILD", 88))]
     options += [f"-I{INCLUDE_DIR}", f"-iquote{source.parent}", *(f"-I{directory}" for directory in include_dirs)]
     command = [compiler, *flags(compiler, check), *extra, *options, "-include", "samebits.h", "-E", "-x", "c++", "-"]
+    on_device = [f"-D__CUDA_ARCH__={_arch_number(arch)}"]
     try:
-        result = run(command, text.encode()).decode()
+        result = run([*command, *on_device], text.encode()).decode()
+        two = _asks_for_arch(text, regions(result, str(source)))
+        host = run(command, text.encode()).decode() if two else ""
     except BuildError as error:
         raise refused.library(str(error), str(INCLUDE_DIR)) or error from None
     refused.check_headers(regions(result, str(source)), str(INCLUDE_DIR))
-    more = ["-DSAMEBITS_FULL_MATH"] if _needs_c_headers(result, str(source)) else []
+    more = ["-DSAMEBITS_FULL_MATH"] if any(_needs_c_headers(part, str(source)) for part in (result, host)) else []
     more += ["-DSAMEBITS_PTX"] if _has_asm(result, str(source)) else []
     if more:
-        result = run([*command, *more], text.encode()).decode()
+        result = run([*command, *on_device, *more], text.encode()).decode()
+    if two:
+        result = passes.merge(result, host, str(source), _verbatim)
     # To the compiler the text is what came from its input, not from the file that the markers name: debuggers and reports would show that.
     return translate(result.replace('"<stdin>"', f'"{name}"'), str(source), _verbatim)
 
@@ -132,6 +140,12 @@ def _arch_number(arch: str) -> int:
 def _verbatim(region: Region) -> bool:
     """Headers of the compiler, of the emulator, and what stands in no file."""
     return region.system or region.file.startswith((str(INCLUDE_DIR), "<"))
+
+
+def _asks_for_arch(text: str, parts: Sequence[Region]) -> bool:
+    """Whether the source, or a header of its own, does one thing on the device and another on the host."""
+    headers = {Path(region.file) for region in parts if not _verbatim(region)}
+    return "__CUDA_ARCH__" in text or any("__CUDA_ARCH__" in path.read_text(errors="replace") for path in headers if path.is_file())
 
 
 def _needs_c_headers(text: str, path: str) -> bool:

@@ -29,7 +29,7 @@ def family(name: str, before: str, after: str) -> str:
 
 
 _LIBRARY = re.compile(
-    r"(?:^|/)((?:cub|thrust|cuda|nv|cooperative_groups)/[^/].*|(?:cu(?:blas|dnn|fft|rand|solver|sparse|tensor)|nccl)\w*\.h)$"
+    r"(?:^|/)((?:cub|thrust|cuda|nv|cooperative_groups|cutlass|cute)/[^/].*|(?:cu(?:blas|dnn|fft|rand|solver|sparse|tensor)|nccl|npp|nv(?:rtc|ml|jpeg))\w*\.h)$"
 )
 _MISSING = re.compile(r"^(\S+?):(\d+):\d+: fatal error: '?([^\s':]+)'?(?::| file not found)", re.MULTILINE)
 _INCLUDED = re.compile(r"^(?:In file included| {17,}) ?from (\S+?):(\d+)[:,]", re.MULTILINE)
@@ -49,6 +49,30 @@ def library(error: str, ours: str) -> TranslationError | None:
             return _error(inner, file, line)
         inner = found[1] if found is not None and not file.startswith(ours) else ""
     return None
+
+
+_UNKNOWN = re.compile(
+    r"^(\S+?):(\d+):\d+: error: .*?(?:not declared|been declared|undeclared|unknown type|not name a|not a member|no member|be available)"
+)
+_WITHOUT_MASK = re.compile(r"__(?:shfl(?:_up|_down|_xor)?|any|all|ballot)")
+_OF_CUDA = {
+    "CUDA's driver API is not modelled by the host emulator": re.compile(r"cu[A-Z]\w*|CU[a-z]\w*|CU_\w+|CUDA_[A-Z]\w+"),
+    "the runtime compiler is not modelled by the host emulator": re.compile(r"nvrtc\w+"),
+    "not modelled by the host emulator": re.compile(r"cuda[A-Z]\w*|__[a-z]\w*"),
+}
+
+
+def unknown(error: str) -> TranslationError | None:
+    """The error that names what of CUDA a compiler did not know first, for what it said; None if that was another thing."""
+    first = re.search(r"^.*?: error: .*", error.replace("\u2018", "'").replace("\u2019", "'"), re.MULTILINE)
+    place, names = first and _UNKNOWN.match(first[0]), re.findall(r"'(?:::)?(\w+)'", first[0] if first else "")
+    if not place or not names:
+        return None
+    file, line, name = *place.groups(), names[0]
+    if _WITHOUT_MASK.fullmatch(name):
+        return TranslationError(name, file, int(line), f"CUDA has only {name}_sync, with a mask, since sm_70")
+    detail = next((detail for detail, pattern in _OF_CUDA.items() if pattern.fullmatch(name)), "")
+    return TranslationError(name, file, int(line), detail) if detail else None
 
 
 def check_headers(parts: list[Region], ours: str) -> None:

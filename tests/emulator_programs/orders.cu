@@ -84,13 +84,3 @@ extern "C" int spin_lock(int* lock, int* counter) {
   locked<<<1, 100>>>(lock, counter);
   return cudaGetLastError();
 }
-
-// A block that waits for a later one: on a GPU both may be resident, here only one a core is.
-__global__ void wait(int* flag) {
-  if (blockIdx.x == 1) atomicExch(flag, 1);
-  while (atomicAdd(flag, 0) == 0) {}
-}
-extern "C" int wait_for_a_later_block(int* flag) {
-  wait<<<2, 32>>>(flag);
-  return cudaGetLastError();
-}

@@ -71,6 +71,30 @@ __global__ void wild(int** p) {
   **p = 1;  // FAULT of wild
 }
 
+// A pool of the program's own, managed memory by places, and what else samples set up around a kernel.
+__global__ void increment(int* p) { p[threadIdx.x] += 1; }
+bool pools() {
+  cudaMemPoolProps properties = {};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = {cudaMemLocationTypeDevice, 0};
+  cudaMemPool_t pool;
+  cudaStream_t stream;
+  int *p, *shared, got[32], blocks = 0;
+  bool right = cudaMemPoolCreate(&pool, &properties) == cudaSuccess && cudaStreamCreate(&stream) == cudaSuccess;
+  right = right && cudaMallocFromPoolAsync(&p, sizeof got, pool, stream) == cudaSuccess && cudaMemsetAsync(p, 0, sizeof got, stream) == cudaSuccess;
+  increment<<<1, 32, 0, stream>>>(p);
+  cudaMemcpyAsync(got, p, sizeof got, cudaMemcpyDeviceToHost, stream);
+  cudaFreeAsync(p, stream);
+  cudaMallocManaged(&shared, sizeof got);
+  right = right && cudaMemAdvise(shared, sizeof got, cudaMemAdviseSetPreferredLocation, properties.location) == cudaSuccess;
+  right = right && cudaMemPrefetchAsync(shared, sizeof got, properties.location, 0, stream) == cudaSuccess;
+  right = right && cudaStreamAttachMemAsync(stream, shared, 0, cudaMemAttachSingle) == cudaSuccess;
+  right = right && cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, increment, 256, 0, 0) == cudaSuccess && blocks == 8;
+  cudaStreamDestroy(stream);
+  cudaFree(shared);
+  return right && cudaMemPoolDestroy(pool) == cudaSuccess && got[31] == 1;
+}
+
 int main(int count, char** arguments) {
   const char mode = count > 1 ? arguments[1][0] : 'p';
   float host[64], back[64] = {}, *in = nullptr, *out = nullptr;
@@ -80,6 +104,7 @@ int main(int count, char** arguments) {
   cudaMemcpy(in, host, sizeof host, cudaMemcpyHostToDevice);
   bool right = true;
   if (mode == 'p') {
+    right = pools();
     turn<<<1, dim3(8, 8)>>>(out, in);
     cudaMemcpy(back, out, sizeof back, cudaMemcpyDeviceToHost);
     for (int i = 0; i < 64; ++i) right = right && back[i] == float(i % 8 * 8 + i / 8);

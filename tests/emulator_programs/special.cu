@@ -26,6 +26,18 @@ extern "C" int run_parts(const unsigned* a, const unsigned* b, unsigned* out, in
   parts<<<(n + 63) / 64, 64>>>(a, b, out, n);
   return cudaGetLastError();
 }
+#define INTEGERS(SUFFIX)                                                                                                    \
+  ONE(__float2int_##SUFFIX) ONE(__float2uint_##SUFFIX) ONE(__float2ll_##SUFFIX) ONE(__float2ull_##SUFFIX)                   \
+  ONE(__double2int_##SUFFIX) ONE(__double2uint_##SUFFIX) ONE(__double2ll_##SUFFIX) ONE(__double2ull_##SUFFIX)
+__global__ void to_integers(const double* x, unsigned long long* out, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x, at = 0;
+  if (i >= n) return;
+  INTEGERS(rn) INTEGERS(rz) INTEGERS(rd) INTEGERS(ru)
+}
+extern "C" int run_to_integers(const double* x, unsigned long long* out, int n) {
+  to_integers<<<(n + 63) / 64, 64>>>(x, out, n);
+  return cudaGetLastError();
+}
 __global__ void random_words(unsigned long long seed, unsigned* words, float* numbers) {
   curandStatePhilox4_32_10_t state, later;
   curand_init(seed, threadIdx.x, 0, &state);

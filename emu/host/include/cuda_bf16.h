@@ -33,6 +33,10 @@ static inline __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 a, __nv_bfloat16 b
 static inline __nv_bfloat162 make_bfloat162(__nv_bfloat16 a, __nv_bfloat16 b) { return __nv_bfloat162(a, b); }
 static inline __nv_bfloat16 __low2bfloat16(__nv_bfloat162 v) { return v.x; }
 static inline __nv_bfloat16 __high2bfloat16(__nv_bfloat162 v) { return v.y; }
+static inline __nv_bfloat162 __low2bfloat162(__nv_bfloat162 v) { return __nv_bfloat162(v.x, v.x); }
+static inline __nv_bfloat162 __high2bfloat162(__nv_bfloat162 v) { return __nv_bfloat162(v.y, v.y); }
+static inline __nv_bfloat162 __lows2bfloat162(__nv_bfloat162 a, __nv_bfloat162 b) { return __nv_bfloat162(a.x, b.x); }
+static inline __nv_bfloat162 __highs2bfloat162(__nv_bfloat162 a, __nv_bfloat162 b) { return __nv_bfloat162(a.y, b.y); }
 static inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 v) { return v.__x; }
 static inline short __bfloat16_as_short(__nv_bfloat16 v) { return short(v.__x); }
 static inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short v) { return samebits_raw(__nv_bfloat16(), v); }

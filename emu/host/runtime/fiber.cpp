@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <new>
 
 #if !defined(SAMEBITS_UCONTEXT) && !(defined(__x86_64__) && !defined(__ILP32__)) && !defined(__aarch64__)
@@ -124,20 +125,29 @@ void* prepare_stack(void* top, void (*entry)()) {
 
 #endif
 
+// A kernel maps at most 65,530 pieces of memory for a process (vm.max_map_count), and a guard makes two of a stack. Thousands of stacks are
+// of blocks that are there together, whose threads are as deep as those of the first ones.
+constexpr unsigned kGuarded = 16384;
+std::atomic<unsigned> guarded{0};
+
 bool Stacks::grow() {
   size_t bytes = (kChunk + 1) * kStackBytes;
   void* p = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return false;
   chunks_.push_back(static_cast<char*>(p));
+  bool guards = guarded.fetch_add(kChunk) < kGuarded;
+  if (!guards && mprotect(p, bytes, PROT_READ | PROT_WRITE) != 0) return false;
   uintptr_t first = (reinterpret_cast<uintptr_t>(p) + kStackBytes - 1) & ~(kStackBytes - 1);
-  for (unsigned i = kChunk; i-- > 0;) unused_.push_back(reinterpret_cast<char*>(first + i * kStackBytes));
+  for (unsigned i = kChunk; i-- > 0;) {
+    unused_.push_back(reinterpret_cast<char*>(first + i * kStackBytes));
+    if (guards && mprotect(unused_.back() + kStackGuard, kStackBytes - kStackGuard, PROT_READ | PROT_WRITE) != 0) return false;
+  }
   return true;
 }
 
 Thread* Stacks::create(BlockView* block) {
   if (unused_.empty() && !grow()) return nullptr;
   char* base = unused_.back();
-  if (mprotect(base + kStackGuard, kStackBytes - kStackGuard, PROT_READ | PROT_WRITE) != 0) return nullptr;
   unused_.pop_back();
   Thread* thread = new (thread_of(reinterpret_cast<uintptr_t>(base))) Thread{};
   thread->block = block;
@@ -153,6 +163,7 @@ bool Stacks::holds(uintptr_t address) const {
 
 Stacks::~Stacks() {
   for (char* chunk : chunks_) munmap(chunk, (kChunk + 1) * kStackBytes);
+  guarded -= unsigned(chunks_.size()) * kChunk;
 }
 
 }  // namespace samebits

@@ -6,23 +6,23 @@
 
 namespace samebits {
 
-Gang::Gang(Grid& grid) : grid_(grid) {
-  for (uint64_t i = 0; i < grid.gang_blocks(); ++i) workers_.push_back(take_worker());
-}
+Gang::Gang(Grid& grid) : grid_(grid) { ++grid.gangs; }
 
 Gang::~Gang() {
+  --grid_.gangs;
   for (auto& worker : workers_) keep_worker(std::move(worker));
 }
 
 // after(context) is called when a gang has ended well.
 void Gang::run(void (*after)(void*), void* context) {
   enter_fault_stack(true);
-  for (size_t i = 0; i < workers_.size(); ++i) workers_[i]->begin(grid_, *this, unsigned(i));
+  start_clock(grid_);
   if (sigsetjmp(fault, 1) == 0) {
     while (run_next()) after(context);
   } else {  // from the handler of a fault in device code
     active_worker()->record_fault();
   }
+  stop_clock();
   for (auto& worker : workers_) worker->end();
   active_worker() = nullptr;
   Check::active = nullptr;
@@ -37,25 +37,67 @@ uint64_t preferred(uint64_t number, uint64_t gangs) {
 }
 }  // namespace
 
-bool Gang::run_next() {
-  if (grid_.stop.load(std::memory_order_relaxed)) return false;
-  uint64_t gangs = grid_.blocks / workers_.size(), number = grid_.next.fetch_add(1);
+bool Gang::open() {
+  size_t count = grid_.gang_blocks(), first = 0;
+  uint64_t gangs = grid_.blocks / count, number = grid_.next.fetch_add(1);
   if (number >= gangs) return false;
+  while (first < workers_.size() && !over(first)) first += count;
+  while (workers_.size() < first + count) {
+    workers_.push_back(take_worker());
+    workers_.back()->begin(grid_, *this, unsigned(workers_.size() - 1));
+  }
   if (grid_.order == Order::reverse) number = gangs - 1 - number;
   if (grid_.order == Order::prefer && prefer.which == kBlocks && prefer.index < gangs) number = preferred(number, gangs);
   if (grid_.order == Order::shuffle && (shuffle.mixed & kBlocks)) number = permute(number, gangs, grid_.seed);
   random_ = mix(grid_.seed ^ ~number);
-  running_ = grid_.order == Order::reverse ? 0 : workers_.size() - 1;
-  for (size_t i = 0; i < workers_.size(); ++i) workers_[i]->begin_block(number * workers_.size() + i);
+  running_ = grid_.order == Order::reverse ? (first + count) % workers_.size() : (first + workers_.size() - 1) % workers_.size();
+  for (size_t i = 0; i < count; ++i) workers_[first + i]->begin_block(number * count + i);
+  return true;
+}
+
+bool Gang::over(size_t group) const {
+  return std::all_of(&workers_[group], &workers_[group] + grid_.gang_blocks(), [](auto& worker) { return worker->alive() == 0; });
+}
+
+// Runs until a block alone, a cluster or a cooperative grid has ended; false: there is none, or the launch has failed.
+bool Gang::run_next() {
+  if (absent() == workers_.size() && !open()) return false;
   while (Worker* next = choose()) {
+    gave_way_ = false;
     active_worker() = next;
     if (Check::on != nullptr) Check::active = next;
     if (!next->resume(&main_)) return false;
     if (next->alive() == 0) ended(*next);
     if (grid_.stop.load(std::memory_order_relaxed)) return false;
+    turned(*next);
+    if (over(next->position() / grid_.gang_blocks() * grid_.gang_blocks())) return true;
   }
-  if (absent() < workers_.size()) stuck();
-  return !grid_.stop.load(std::memory_order_relaxed);
+  stuck();
+  return false;
+}
+
+// How many blocks the device holds at once bounds how many may wait for each other.
+bool Gang::may_open() const {
+  if (grid_.next.load(std::memory_order_relaxed) * grid_.gang_blocks() >= grid_.blocks) return false;
+  return workers_.size() + grid_.gang_blocks() <= resident_blocks(*grid_.kernel, grid_.threads, grid_.dynamic_bytes);
+}
+
+void Gang::let_others(Worker& worker) {
+  if (!several() && !may_open()) return;
+  gave_way_ = true;
+  suspend(worker);
+}
+
+// A block has been suspended. Where cores share the launch, what it waits for may be on its way on another one.
+void Gang::turned(Worker& worker) {
+  worker.only_polls |= gave_way_;
+  if (!gave_way_) idle_since_ = now_ms();
+  if (worker.alive() == 0) {
+    for (auto& other : workers_) other->only_polls = false;
+  }
+  polls_known_ = gave_way_ || (polls_known_ && worker.alive() != 0);
+  bool all = std::all_of(workers_.begin(), workers_.end(), [](auto& w) { return w->only_polls || !w->can_run(); });
+  if (all && may_open() && (grid_.gangs == 1 || now_ms() - idle_since_ > 5)) open();
 }
 
 // The next block that can go on, in the order of the launch; nullptr without any.
@@ -75,11 +117,13 @@ Worker* Gang::choose_ready() {
     }
     return nullptr;
   }
-  for (auto& worker : workers_) count += worker->can_run();
+  bool rested = std::any_of(workers_.begin(), workers_.end(), [](auto& worker) { return worker->can_run() && !worker->only_polls; });
+  auto takes_part = [rested](auto& worker) { return worker->can_run() && !(rested && worker->only_polls); };
+  count = size_t(std::count_if(workers_.begin(), workers_.end(), takes_part));
   if (count == 0) return nullptr;
   random_ = mix(random_);
   size_t skip = random_ % count;
-  for (running_ = 0; !workers_[running_]->can_run() || skip-- > 0;) ++running_;
+  for (running_ = 0; !takes_part(workers_[running_]) || skip-- > 0;) ++running_;
   return workers_[running_].get();
 }
 

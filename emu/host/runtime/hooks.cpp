@@ -17,6 +17,7 @@ inline void hook(const void* p, size_t bytes, unsigned kind, const void* pc) {
   uintptr_t address = reinterpret_cast<uintptr_t>(p);
   uintptr_t here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
   if ((address ^ here) < kStackBytes) return;  // a local variable, or what the emulator keeps beside it
+  if (__builtin_expect(worker->due(), 0)) worker->interrupt(thread_of(here));
   Check::on->access(*worker, thread_of(here), address, bytes, kind, pc);
 }
 
@@ -44,6 +45,8 @@ inline void hook_volatile(const void* p, size_t bytes, unsigned kind, const void
   Worker* worker = Check::active;
   if (worker != nullptr && reinterpret_cast<uintptr_t>(p) - reinterpret_cast<uintptr_t>(worker->window()) >= worker->window_bytes()) {
     hook_atomic(p, bytes, kind == kRead, kind == kWrite, pc);
+    Thread* thread = thread_of(reinterpret_cast<uintptr_t>(__builtin_frame_address(0)));
+    if (kind == kRead && (++thread->spins & 63) == 63) worker->yield(thread, pc);  // as atomics that change nothing
   } else {
     hook(p, bytes, kind, pc);
   }

@@ -99,7 +99,7 @@ cudaError_t check(const Kernel& kernel, const Config& c, std::string* text) {
   size_t limit = shared_limit(kernel) - std::min<size_t>(shared_limit(kernel), kernel.static_bytes);
   if (kernel.max_dynamic_bytes >= 0) limit = std::min(limit, size_t(kernel.max_dynamic_bytes));
   if (c.cooperative) {
-    uint64_t most = uint64_t(blocks_per_multiprocessor(&kernel, int(threads), c.dynamic_bytes)) * unsigned(arch.multiprocessors);
+    uint64_t most = resident_blocks(kernel, unsigned(threads), c.dynamic_bytes);
     if (uint64_t(c.grid.x) * c.grid.y * c.grid.z > most) {
       *text = "cooperative grid " + shape(c.grid) + ": " + std::to_string(most) + " blocks can be on the device at once";
       return cudaErrorCooperativeLaunchTooLarge;
@@ -115,6 +115,10 @@ cudaError_t check(const Kernel& kernel, const Config& c, std::string* text) {
 }
 
 }  // namespace
+
+uint64_t resident_blocks(const Kernel& kernel, unsigned threads, size_t dynamic_bytes) {
+  return uint64_t(blocks_per_multiprocessor(&kernel, int(threads), dynamic_bytes)) * unsigned(current_arch().multiprocessors);
+}
 
 double now_ms() {
   timespec t;

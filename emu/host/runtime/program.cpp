@@ -69,6 +69,10 @@ void on_end(int signal, siginfo_t*, void* context) {
   if (signal == SIGALRM && Check::on != nullptr && Check::on->recent != nullptr) pc = Check::on->recent;  // it is in a hook
   auto place = resolve({signal == SIGALRM ? pc : pc_of_the_program(pc)})[0];
   Worker* worker = active_worker();
+  if (place.second == 0 && worker != nullptr && worker->interrupted_at != nullptr) {  // it is on the way to another thread
+    pc = static_cast<const char*>(worker->interrupted_at) + 1;
+    place = resolve({pc})[0];
+  }
   fflush(stdout);
   std::string where = place.second != 0 ? place.first + ":" + std::to_string(place.second) + ": " : "";
   char limit[64];

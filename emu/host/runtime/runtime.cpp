@@ -4,6 +4,7 @@
 #include "scheduler.cpp"
 #include "collective.cpp"
 #include "fault.cpp"
+#include "ticks.cpp"
 #include "workers.cpp"
 #include "launch.cpp"
 #include "device.cpp"

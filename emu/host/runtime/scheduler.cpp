@@ -130,15 +130,13 @@ void* Worker::acquire(unsigned linear) {
 void Worker::check_patience(Thread* thread, const void* pc) {
   double now = now_ms();
   if (polls_ == 4096) polling_since_ = now;
-  if (now - polling_since_ <= grid_->patience_ms) return;
-  fail(thread, cudaErrorLaunchTimeout, pc,
-       "it polls memory that nobody changes. A block runs to its end before the next one of the same core starts: it cannot wait for a "
-       "later one");
+  if (now - std::max(polling_since_, gang_->idle_since()) <= grid_->patience_ms) return;
+  fail(thread, cudaErrorLaunchTimeout, pc, "it polls memory that nobody changes: all blocks that the device holds have started");
 }
 
 void Worker::yield(Thread* thread, const void* pc) {
   if (++polls_ % 4096 == 0) check_patience(thread, pc);
-  if (polls_ % 64 == 0 && gang_->several()) gang_->suspend(*this);
+  if (++turns_ % 64 == 0) gang_->let_others(*this);
   unsigned next = unsigned(pick_after(thread->linear));
   current_ = next / 32;
   go_to(thread, next);

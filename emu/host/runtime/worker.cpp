@@ -99,6 +99,8 @@ void Worker::begin_block(uint64_t index) {
   alive_ = grid.threads;
   arrived_ = came_[kCluster] = came_[kGrid] = 0;
   polls_ = rounds_ = 0;
+  only_polls = false;
+  turn_ticks_ = 0;
   mbarriers_.clear();
   mbarriers_made_ = 0;
   if (named_used_) std::fill(std::begin(named_), std::end(named_), Named());

@@ -66,6 +66,7 @@ struct Grid {
   std::vector<std::function<void()>> children;  // launches by its threads
   std::atomic<uint64_t> next{0};  // gang
   std::atomic<bool> stop{false};
+  std::atomic<unsigned> gangs{0};  // cores that run blocks of it
   std::mutex mutex;  // for the failure below
   int code = 0;
   std::string text;
@@ -106,6 +107,7 @@ class Worker : public BlockView {
   bool resume(void** main);          // until the block has ended or cannot go on; false: no memory for it
   bool can_run() const { return ready_warps_ != 0; }
   unsigned alive() const { return alive_; }  // threads that have not returned
+  bool only_polls = false;  // whether it gave way since a block of its gang ended
   bool all_came(Scope scope) const { return came_[scope] == alive_; }
   void release_across(Scope);
   bool waits_within() const;  // at a barrier of the block or in a warp operation
@@ -122,6 +124,11 @@ class Worker : public BlockView {
   void barrier(Thread*, Op, int predicate, const char* file, int line);
   void collective(Thread*, Op, unsigned source, unsigned mask, uint64_t value, const char* file, int line);
   void yield(Thread*, const void* pc);  // pc: of the code that polls
+  void tick(Thread*, const void* pc);   // the clock, while the thread runs
+  bool due() const { return due_; }
+  void interrupt(Thread*);
+  const void* interrupted_at = nullptr;  // by the clock, last
+  bool turn_is_over() const;
   void arrive(Thread*, Scope, bool aligned, const char* file, int line);
   void wait(Thread*, Scope, const char* file, int line);
   void* map_shared(Thread*, const void*, unsigned rank);
@@ -224,8 +231,13 @@ class Worker : public BlockView {
   int barrier_line_ = 0;
   unsigned barrier_first_ = 0;
   uint64_t random_ = 0;
+  uint64_t turns_ = 0;  // that its threads have given away
   uint64_t polls_ = 0;  // since a thread of the block last reached a barrier's end, a warp operation's or its own
   double polling_since_ = 0;
+  const Thread* ticked_ = nullptr;  // which thread the clock's last ticks met, and how many
+  unsigned ticked_linear_ = 0, ticks_ = 0, turn_ticks_ = 0;  // turn: of the block, until it gives way
+  unsigned long ticked_generation_ = 0;
+  volatile bool due_ = false;  // an interruption
   char* window_ = nullptr;  // shared memory of the block: dynamic, then static
   size_t window_bytes_ = 0, window_used_ = 0, gap_ = 0;
   std::vector<SharedEntry> entries_;
@@ -278,8 +290,11 @@ uint64_t mix(uint64_t);
 uint64_t permute(uint64_t i, uint64_t n, uint64_t seed);
 
 void run_grid(Grid&);
+uint64_t resident_blocks(const Kernel&, unsigned threads, size_t dynamic_bytes);  // on the device at once
 
 Worker*& active_worker();  // of this OS thread, nullptr outside of a launch
+void start_clock(const Grid&);  // that interrupts threads of it on this OS thread
+void stop_clock();
 void catch_faults();       // SIGSEGV, SIGBUS and SIGFPE of device code end the launch, not the process
 void release_faults();
 void enter_fault_stack(bool);

@@ -95,7 +95,9 @@ static inline unsigned __usad(unsigned a, unsigned b, unsigned c) { return (a > 
   SAMEBITS_TO_INT(__float2ll_##SUFFIX, float, long long, RF, -0x1p63f, 0x1p63f, (-0x7FFFFFFFFFFFFFFFLL - 1), 0x7FFFFFFFFFFFFFFFLL) \
   SAMEBITS_TO_INT(__float2ull_##SUFFIX, float, unsigned long long, RF, 0.0f, 0x1p64f, 0ull, 0xFFFFFFFFFFFFFFFFull)                \
   SAMEBITS_TO_INT(__double2int_##SUFFIX, double, int, RD, -0x1p31, 0x1p31, (-2147483647 - 1), 2147483647)                         \
-  SAMEBITS_TO_INT(__double2uint_##SUFFIX, double, unsigned, RD, 0.0, 0x1p32, 0u, 0xFFFFFFFFu)
+  SAMEBITS_TO_INT(__double2uint_##SUFFIX, double, unsigned, RD, 0.0, 0x1p32, 0u, 0xFFFFFFFFu)                                     \
+  SAMEBITS_TO_INT(__double2ll_##SUFFIX, double, long long, RD, -0x1p63, 0x1p63, (-0x7FFFFFFFFFFFFFFFLL - 1), 0x7FFFFFFFFFFFFFFFLL) \
+  SAMEBITS_TO_INT(__double2ull_##SUFFIX, double, unsigned long long, RD, 0.0, 0x1p64, 0ull, 0xFFFFFFFFFFFFFFFFull)
 SAMEBITS_TO_INTS(rn, __builtin_rintf, __builtin_rint)
 SAMEBITS_TO_INTS(rz, __builtin_truncf, __builtin_trunc)
 SAMEBITS_TO_INTS(rd, __builtin_floorf, __builtin_floor)

@@ -108,6 +108,7 @@ void note_passed(const void* barrier);              // and of a thread that has 
 bool cooperative();                     // whether the launch is
 void not_bit_accurate(const char* what);  // noted once for the run's output; a text that stays
 bool on_device();                       // whether device code runs
+constexpr bool device_pass() { return __builtin_is_constant_evaluated() ? false : on_device(); }  // a function that has two bodies asks
 enum Scope : unsigned { kCluster, kGrid };
 void arrive(Scope, bool aligned, const char* file, int line);  // at a barrier of several blocks; aligned: lanes of a warp together
 void wait(Scope, const char* file, int line);                  // for the barrier that the thread arrived at
