@@ -144,6 +144,10 @@ def _check_grid(call: Call) -> None:
     if shares(call) > checks.GRID_Y:
         row = f"{shares(call)} blocks would share a row of {call['max_seq_len']} tokens, at most {checks.GRID_Y} can"
         raise call.error(ValueError, "split", f"got {call['split']}, expected more: {row}")
+    rows, blocks = call.axes["n"] * call.axes["h"], -call["split"]
+    if blocks > 0 and (rows + blocks > checks.GRID_X or rows * spans(call["max_seq_len"]) > checks.GRID_X * blocks):
+        text = f"{rows} rows of up to {call['max_seq_len']} tokens are more than balanced parts are counted for"
+        raise call.error(ValueError, "split", f"got {call['split']}, expected 0 or more: {text}")
     if call.axes["h"] > checks.GRID_Y:
         raise call.error(ValueError, "q", f"axis h: got {call.axes['h']}, expected at most {checks.GRID_Y}")
 

@@ -224,6 +224,15 @@ def test_rows_beyond_31_bits_are_refused() -> None:
         paged_decode.SPEC.bind({**good, "split": 1})
 
 
+def test_more_rows_than_balanced_parts_are_counted_for() -> None:
+    good = cases.views(inputs(case("rows", "", h=1, d=8, lens=(3,) * 600, page=16, work=False)))
+    good["block_tables"] = np.lib.stride_tricks.as_strided(np.zeros(2**20, np.int32), (600, 2**27 - 32), (0, 4))
+    with pytest.raises(ValueError, match="paged_decode: split: got -1, expected 0 or more: 600 rows of up to 2147483136 tokens"):
+        paged_decode.SPEC.bind({**good, "split": -1}, checked=False)
+
+
+
+
 SMALL = np.zeros((1, 1, 8, 40), E4M3)
 VIEWS: list[tuple[str, tuple[Any, ...], str]] = [
     ("fp8-head-size", ("HND", SMALL, SMALL), "k_cache: axis d: got 40, expected a multiple of 16"),
