@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,9 @@ ORDERS = [(FORWARD, 0), (REVERSE, 0), (SHUFFLE, 1)]
 
 
 @pytest.fixture
-def library() -> ctypes.CDLL:
-    found = load("polls")
-    reset(found)
-    return found
+def library() -> Iterator[ctypes.CDLL]:
+    yield load("polls")
+    reset(load("polls"))
 
 
 @pytest.mark.parametrize("order", ORDERS)
