@@ -59,6 +59,14 @@ def test_reports_are_printed_and_written(options: list[str], tmp_path: Path, cap
     assert [report["kind"] for report in json.loads(found.read_text())] == ["unfreed memory"]
 
 
+def test_copies_beyond_an_allocation_fail_as_on_a_gpu(options: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    for check in (False, True):
+        assert main(["run", WHOLE, *options, *["--check"][:check], "y"]) == check
+        said = capfd.readouterr()
+        assert said.out == "1 1\n"  # cudaErrorInvalidValue
+        assert "run over the end" in said.err or "whole.cu:42: out of bounds: cudaMemcpy" in said.err, said.err
+
+
 def test_crashes_and_endless_loops_name_their_line(options: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", WHOLE, *options, "w"]) == 0  # the program goes on, as it would
     assert "whole.cu:13" in (text := capfd.readouterr().err), text
