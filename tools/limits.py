@@ -83,6 +83,9 @@ class _Watch:
         except subprocess.TimeoutExpired:
             self.stop(f"time limit of {self.limits.seconds:g} s reached")
             code = self.process.wait()
+        except BaseException:  # an interrupt from the keyboard
+            self.process.kill()
+            raise
         self.done.set()
         for thread in (*self.readers, looker):
             thread.join()
