@@ -76,9 +76,9 @@ class _Watch:
 
     def run(self) -> Ended:
         looker = threading.Thread(target=self.look, daemon=True)
-        for thread in (*self.readers, looker):
-            thread.start()
         try:
+            for thread in (*self.readers, looker):
+                thread.start()
             code = self.process.wait(self.limits.seconds)
         except subprocess.TimeoutExpired:
             self.stop(f"time limit of {self.limits.seconds:g} s reached")
