@@ -121,7 +121,7 @@ def cached(key_parts: list[str], name: str, make: Callable[[Path], None]) -> Pat
 
     Processes that want the same file wait for the first; an interrupted build leaves nothing under the final name.
     """
-    key = hashlib.sha256("\0".join(key_parts).encode()).hexdigest()[:24]
+    key = hashlib.sha256("\0".join(key_parts).encode(errors="surrogateescape")).hexdigest()[:24]
     folder = cache_folder()
     final = folder / f"{key}-{name}"
     if final.exists():

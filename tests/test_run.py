@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +63,14 @@ def test_reports_are_printed_and_written(options: list[str], tmp_path: Path, cap
     assert [report["kind"] for report in json.loads(found.read_text())] == ["unfreed memory"]
 
 
+def test_copies_beyond_an_allocation_fail_as_on_a_gpu(options: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    for check in (False, True):
+        assert main(["run", WHOLE, *options, *["--check"][:check], "y"]) == check
+        said = capfd.readouterr()
+        assert said.out == "1 1\n"  # cudaErrorInvalidValue
+        assert "run over the end" in said.err or "whole.cu:42: out of bounds: cudaMemcpy" in said.err, said.err
+
+
 def test_crashes_and_endless_loops_name_their_line(options: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", WHOLE, *options, "w"]) == 0  # the program goes on, as it would
     assert "whole.cu:13" in (text := capfd.readouterr().err), text
@@ -69,6 +81,27 @@ def test_crashes_and_endless_loops_name_their_line(options: list[str], capfd: py
     for check in ([], ["--check"]):
         assert main(["run", WHOLE, *options, *check, "--timeout", "0.5", "s"]) == 124
         assert "whole.cu:10" in (text := capfd.readouterr().err), text
+
+
+def _runs(process: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+
+
+def test_an_interrupt_ends_the_program_too(options: list[str]) -> None:
+    command = [sys.executable, "-m", "tools", "run", WHOLE, *options, "--output", "1", "i"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        child = int(process.stdout.readline())  # it runs, and would for ever
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(60), process.stderr.read()) == (130, "")
+    deadline = time.monotonic() + 60
+    while _runs(child):
+        assert time.monotonic() < deadline, "the program outlives its command"
+        time.sleep(0.01)
 
 
 def test_limits_of_memory_and_output(options: list[str], capfd: pytest.CaptureFixture[str]) -> None:
@@ -112,6 +145,19 @@ def test_faults_are_said_at_the_users_line(mode: str, tmp_path: Path, capfd: pyt
     reports = json.loads(found.read_text())
     assert [(report["kind"], f"{Path(report['file']).name}:{report['line']}") for report in reports] == ([(kind, place)] if kind else [])
     assert place in capfd.readouterr().err
+
+
+def test_sources_as_other_editors_write_them(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A byte order mark, lines that end in CR LF, letters of Latin-1, a folder with a space and a letter beyond ASCII."""
+    folder = tmp_path / "m\u00ef x"
+    folder.mkdir()
+    source = folder / "caf\u00e9.cu"
+    kernel = '__global__ void k() { printf("%d\\n", "\u00e9"[0] & 255); }'
+    text = "\r\n".join(["#include <cstdio>", "// caf\u00e9", kernel, "int main() {", "  k<<<1, 1>>>();", "}", ""])
+    for encoding, first in (("utf-8-sig", 0xC3), ("latin-1", 0xE9)):
+        source.write_bytes(text.encode(encoding))
+        assert main(["run", str(source)]) == 0, capfd.readouterr()
+        assert capfd.readouterr().out == f"{first}\n"
 
 
 FOLDER = "/no/folder"

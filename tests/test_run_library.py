@@ -49,8 +49,11 @@ def test_watched_library(compiler: str, tmp_path_factory: pytest.TempPathFactory
     assert "orders.cu:" in checks.describe(found[0])
 
     short = {**_memory(data=data), "out": checks.Memory(out.ctypes.data, out.nbytes - 4)}
+    out[2, N - 1] = 7
     with checks.watching(library, short) as found:
-        assert library.block_sums(1, 3, ROUNDS, at(data), at(out)) == 0, text(library)
+        assert library.block_sums(1, 3, ROUNDS, at(data), at(out)) == 700  # cudaErrorIllegalAddress
+    assert out[2, N - 1] == 7  # behind it could lie anything of the process
+    assert "4 bytes behind the end of out" in text(library)
     assert [(report["kind"], report["block"], report["thread"]) for report in found] == [("out of bounds", [2, 0, 0], [127, 0, 0])]
     assert "4 bytes behind the end of out" in str(found[0]["message"])
 

@@ -20,7 +20,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; its exit code. Errors of the user's input are printed in one line, exit code 2."""
+    """Runs a command; its exit code. Errors of the user's input are printed in one line, exit code 2; an interrupt is 130."""
     parser = argparse.ArgumentParser(prog="samebits", description="CUDA kernels that return the same bytes everywhere, and the proof.")
     subparsers = parser.add_subparsers(dest="command", required=True)
     given = list(sys.argv[1:] if argv is None else argv)
@@ -34,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, OSError) as error:
         print(f"samebits {args.command}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

@@ -76,13 +76,16 @@ class _Watch:
 
     def run(self) -> Ended:
         looker = threading.Thread(target=self.look, daemon=True)
-        for thread in (*self.readers, looker):
-            thread.start()
         try:
+            for thread in (*self.readers, looker):
+                thread.start()
             code = self.process.wait(self.limits.seconds)
         except subprocess.TimeoutExpired:
             self.stop(f"time limit of {self.limits.seconds:g} s reached")
             code = self.process.wait()
+        except BaseException:  # an interrupt from the keyboard
+            self.process.kill()
+            raise
         self.done.set()
         for thread in (*self.readers, looker):
             thread.join()

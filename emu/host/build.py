@@ -22,6 +22,7 @@ __all__ += ["need_compiler", "runtime_library", "to_cpp"]
 
 _HERE = Path(__file__).resolve().parent
 INCLUDE_DIR = _HERE / "include"
+_BYTES = ("utf-8", "surrogateescape")  # sources in other encodings reach the compiler byte for byte
 RUNTIME_DIR = _HERE / "runtime"
 
 
@@ -79,12 +80,12 @@ def build_text(
     compile_it = [compiler, *flags(compiler, check), *extra, "-x", "c++-cpp-output", "-"]
     try:
         if not check:
-            link([*compile_it, "-x", "none", *options, str(runtime)], out, text.encode(), program)
+            link([*compile_it, "-x", "none", *options, str(runtime)], out, text.encode(*_BYTES), program)
             return
         # In two steps: linked with that flag, a sanitizer's own library would come.
         with tempfile.TemporaryDirectory(prefix="samebits-") as scratch:
             item = str(Path(scratch) / "checked.o")
-            run([*compile_it, "-c", "-o", item], text.encode())
+            run([*compile_it, "-c", "-o", item], text.encode(*_BYTES))
             link([compiler, *extra, item, *options, str(runtime)], out, program=program)
     except BuildError as error:
         raise refused.unknown(str(error)) or error from None
@@ -104,7 +105,7 @@ def to_cpp(
     """The preprocessed and translated text that build() compiles."""
     compiler = need_compiler(compiler)
     name = str(source).replace("\\", "\\\\").replace('"', '\\"')
-    text = f'# 1 "{name}"\n{source.read_text()}\n'
+    text = f'# 1 "{name}"\n{source.read_text("utf-8-sig", _BYTES[1])}\n'
     if footer:
         text += f'# 1 "{name} (footer)"\n{footer}\n'
     options = [f"-D{key}={value}" for key, value in (defines or {}).items()]
@@ -114,16 +115,16 @@ def to_cpp(
     command = [compiler, *flags(compiler, check), *extra, *options, "-include", "samebits.h", "-E", "-x", "c++", "-"]
     on_device = [f"-D__CUDA_ARCH__={_arch_number(arch)}"]
     try:
-        result = run([*command, *on_device], text.encode()).decode()
+        result = run([*command, *on_device], text.encode(*_BYTES)).decode(*_BYTES)
         two = _asks_for_arch(text, regions(result, str(source)))
-        host = run(command, text.encode()).decode() if two else ""
+        host = run(command, text.encode(*_BYTES)).decode(*_BYTES) if two else ""
     except BuildError as error:
         raise refused.library(str(error), str(INCLUDE_DIR)) or error from None
     refused.check_headers(regions(result, str(source)), str(INCLUDE_DIR))
     more = ["-DSAMEBITS_FULL_MATH"] if any(_needs_c_headers(part, str(source)) for part in (result, host)) else []
     more += ["-DSAMEBITS_PTX"] if _has_asm(result, str(source)) else []
     if more:
-        result = run([*command, *on_device, *more], text.encode()).decode()
+        result = run([*command, *on_device, *more], text.encode(*_BYTES)).decode(*_BYTES)
     if two:
         result = passes.merge(result, host, str(source), _verbatim)
     # To the compiler the text is what came from its input, not from the file that the markers name: debuggers and reports would show that.

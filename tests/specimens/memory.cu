@@ -146,6 +146,32 @@ __global__ void end_of_the_device_heap(Args a) {
   free(mine);
 }
 
+template <bool Bad>
+__global__ void node_used_after_its_delete(Args a) {
+  int* node = new int(threadIdx.x);
+  int value = *node;
+  delete node;
+  a.i[threadIdx.x] = Bad ? *static_cast<volatile int*>(node) : value;  // expect: use after free
+}
+
+template <bool Bad>
+__global__ void freed_by_every_thread(Args a) {
+  __shared__ int* scratch;
+  if (threadIdx.x == 0) scratch = static_cast<int*>(malloc(32 * sizeof(int)));
+  __syncthreads();
+  scratch[threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  a.i[threadIdx.x] = scratch[31 - threadIdx.x];
+  __syncthreads();
+  if (Bad || threadIdx.x == 0) free(scratch);  // expect: invalid free
+}
+
+// Through all that the process has: the launch has to end before there is nothing left to report with.
+template <bool Bad>
+__global__ void past_everything(Args a) {
+  for (size_t i = 0; i < (Bad ? size_t(1) << 30 : a.n); ++i) a.y[i * (a.n / 256)] = 0;  // expect: out of bounds
+}
+
 int main(int argc, char** argv) {
   const Specimen all[] = {
       SPECIMEN(off_by_one, 3, 128, 0),           SPECIMEN(before_the_start, 1, 32, 0),          SPECIMEN(one_vector_too_many, 1, 128, 0),
@@ -154,7 +180,8 @@ int main(int argc, char** argv) {
       SPECIMEN(unaligned_in_shared, 1, 32, 0),   SPECIMEN(uninitialised_tail, 1, 64, 0),        SPECIMEN(uninitialised_dynamic, 1, 64, 256),
       SPECIMEN(uninitialised_output_read, 1, 64, 0), SPECIMEN(uninitialised_accumulator, 1, 32, 0), SPECIMEN(index_in_32_bits, 1, 1, 0),
       SPECIMEN(device_table, 1, 64, 0),          SPECIMEN(bytes_of_a_wider_type, 1, 64, 0),
-      SPECIMEN(end_of_the_device_heap, 1, 32, 0),
+      SPECIMEN(end_of_the_device_heap, 1, 32, 0), SPECIMEN(node_used_after_its_delete, 1, 32, 0), SPECIMEN(freed_by_every_thread, 1, 32, 0),
+      SPECIMEN(past_everything, 1, 1, 0),
   };
   return run_specimen(all, argc, argv);
 }

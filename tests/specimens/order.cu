@@ -38,6 +38,17 @@ __global__ void shared_histogram(Args a) {
   if (threadIdx.x < 4) atomicAdd(&a.i[threadIdx.x], bins[threadIdx.x]);
 }
 
+// The thread that sets the sum is the first to add to it, in forward order.
+template <bool Bad>
+__global__ void sum_set_by_its_first_adder(Args a) {
+  __shared__ int sum;
+  if (threadIdx.x == 0) sum = 0;  // expect: shared race
+  if (!Bad) __syncthreads();
+  atomicAdd(&sum, int(threadIdx.x));
+  __syncthreads();
+  if (threadIdx.x == 0) a.i[0] = sum;
+}
+
 template <bool Bad>
 __global__ void one_element_of_two_blocks(Args a) {
   int i = blockIdx.x * (Bad ? 63 : 64) + threadIdx.x;
@@ -193,6 +204,7 @@ __global__ void arrival_without_a_wait(Args a) {
 int main(int argc, char** argv) {
   const Specimen all[] = {
       SPECIMEN(plain_increment, 1, 64, 0),          SPECIMEN(plain_increment_over_blocks, 8, 32, 0), SPECIMEN(shared_histogram, 2, 64, 0),
+      SPECIMEN(sum_set_by_its_first_adder, 1, 64, 0),
       SPECIMEN(one_element_of_two_blocks, 3, 64, 0), SPECIMEN(neighbours_of_other_blocks, 4, 64, 0),  SPECIMEN(last_block_sums, 8, 64, 0),
       SPECIMEN(last_block_with_a_narrow_fence, 8, 64, 0), SPECIMEN(lock_without_fences, 4, 32, 0),    SPECIMEN(flag_between_warps, 1, 64, 0),
       SPECIMEN(reading_what_others_count, 4, 32, 0), SPECIMEN(shuffle_from_returned_lanes, 1, 32, 0), SPECIMEN(narrowed_mask, 1, 32, 0),

@@ -251,7 +251,9 @@ void Check::touch(Worker& worker, Thread* thread, Region& region, uintptr_t addr
       if (cell.other.seq != 0 && !(cell.other.atomic && mine.atomic) && !knows(block, thread, region, cell.other)) {
         race(worker, thread, region, at, kind, site, cell.other, false);
       }
-      cell.write = mine;
+      // After its own plain write a thread's atomic tells others nothing: who does not know of that write races with it still.
+      bool own = mine.atomic && !cell.write.atomic && cell.write.seq == mine.seq && cell.write.thread == mine.thread && cell.write.clock == mine.clock;
+      if (!own) cell.write = mine;
       cell.read.seq = cell.other.seq = 0;
     } else if (cell.read.seq == 0 || knows(block, thread, region, cell.read)) {
       cell.read = mine;

@@ -5,6 +5,7 @@
 // __syncwarp() told it (`warp`), and of others what it acquired: atomics after a fence (Sync).
 #pragma once
 
+#include <deque>
 #include <map>
 #include <mutex>
 #include <set>
@@ -23,6 +24,8 @@ constexpr unsigned kCopies = 0x8000;  // "thread" of marks that copies leave for
 
 enum Access : unsigned { kRead = 0, kWrite = 1, kAtomic = 2, kRmw = 4 };
 
+constexpr const char* kDeviceHeap = "device malloc";  // name of what device code allocates
+
 // One access that memory remembers.
 struct Mark {
   uint32_t seq;    // which block, over all launches; 0: none
@@ -40,6 +43,7 @@ struct Region {
   uintptr_t begin, end;
   std::string name;
   bool freed = false, shared = false, bounded = true;
+  size_t pad = 0;              // bytes on either side that are nobody's
   unsigned shift = 2;          // log2 of the granule, down to 0 where bytes are accessed alone
   Cell* cells = nullptr;       // mapped at the first access
   size_t cell_bytes = 0;
@@ -158,6 +162,7 @@ class Check {
   Region* add(uintptr_t begin, size_t bytes, std::string name, bool initialised);
   Region* find(uintptr_t address);
   void forget(uintptr_t begin);  // a registered region
+  void* retire(void* freed, const void* pc);  // by device code or its program: what can be given back now
   void host_write(uintptr_t, size_t, const char* what, const void* pc);
   void host_copy(uintptr_t to, uintptr_t from, size_t, const void* pc);
   bool host_range(uintptr_t, size_t, const char* what, const void* pc);
@@ -196,6 +201,7 @@ class Check {
   std::string place_of(const Region&, uintptr_t) const;
 
   std::map<uintptr_t, Region*> regions_;  // by begin
+  std::deque<void*> retired_;             // of the heap of device code, freed
   Region* last_[4] = {};  // found lately
   unsigned turn_ = 0;
   std::unordered_map<uint64_t, Region*> slots_;

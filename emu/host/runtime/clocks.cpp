@@ -228,6 +228,7 @@ void Check::settle() {
   }
 }
 
+// Reports an access out of bounds. A write to what is not the emulator's to lose ends the launch: it might leave nothing to report with.
 void Check::outside(Worker& worker, Thread* thread, uintptr_t address, size_t bytes, unsigned kind, uint32_t site) {
   std::string message = std::string(access_name(kind)) + " of " + std::to_string(bytes) + " bytes ";
   const Region* near = nullptr;
@@ -235,7 +236,9 @@ void Check::outside(Worker& worker, Thread* thread, uintptr_t address, size_t by
     auto distance = [&](const Region* r) { return address < r->begin ? r->begin - address : address >= r->end ? address - r->end : 0; };
     if (near == nullptr || distance(region) < distance(near)) near = region;
   };
-  if (address - reinterpret_cast<uintptr_t>(worker.window()) < worker.window_bytes()) {
+  size_t offset = address - reinterpret_cast<uintptr_t>(worker.window());
+  bool in_window = offset < worker.window_bytes(), harmless = in_window && bytes <= worker.window_bytes() - offset;
+  if (in_window) {
     for (const Region* region : worker.check.shared) consider(region);
   } else {
     auto after = regions_.upper_bound(address);
@@ -262,7 +265,9 @@ void Check::outside(Worker& worker, Thread* thread, uintptr_t address, size_t by
     message += std::to_string(near->begin - address) + " bytes before the start of " + (near->shared ? "shared " : "") + near->name + " of " +
                std::to_string(near->end - near->begin) + " bytes";
   }
+  if (near != nullptr && address >= near->begin - near->pad && address + bytes <= near->end + near->pad) harmless = true;
   report(kind_name, message, thread, site, nullptr);
+  if ((kind & kWrite) && !harmless) static_cast<Worker*>(thread->block)->stop(thread, cudaErrorIllegalAddress, pcs_[site], message);
 }
 
 }  // namespace samebits

@@ -186,16 +186,17 @@ void* __tsan_memcpy(void*, const void*, size_t) __attribute__((alias("samebits_c
 void* __tsan_memmove(void*, const void*, size_t) __attribute__((alias("samebits_check_memmove")));
 void* __tsan_memset(void*, int, size_t) __attribute__((alias("samebits_check_memset")));
 
-// The heap of device code: allocations with an extent of their own.
+// The heap of device code: allocations with an extent of their own. What has been freed stays for a while, so that its use is seen.
 void* __wrap_malloc(size_t n) {
   void* p = malloc(n);
-  if (p != nullptr && samebits::Check::active != nullptr) samebits::Check::on->add(reinterpret_cast<uintptr_t>(p), n, "device malloc", false);
+  if (p != nullptr && samebits::Check::active != nullptr) samebits::Check::on->add(reinterpret_cast<uintptr_t>(p), n, samebits::kDeviceHeap, false);
   return p;
 }
-void __wrap_free(void* p) {
-  if (p != nullptr && samebits::Check::on != nullptr) samebits::Check::on->forget(reinterpret_cast<uintptr_t>(p));
+static inline void release(void* p, const void* pc) {
+  if (p != nullptr && samebits::Check::on != nullptr) p = samebits::Check::on->retire(p, pc);
   free(p);
 }
+void __wrap_free(void* p) { release(p, PC); }
 void* __wrap__Znwm(size_t n) {
   void* p = __wrap_malloc(n);
   if (p == nullptr) throw std::bad_alloc();
@@ -204,8 +205,8 @@ void* __wrap__Znwm(size_t n) {
 void* __wrap__Znam(size_t) __attribute__((alias("__wrap__Znwm")));
 void __wrap__ZdlPv(void*) __attribute__((alias("__wrap_free")));
 void __wrap__ZdaPv(void*) __attribute__((alias("__wrap_free")));
-void __wrap__ZdlPvm(void* p, size_t) { __wrap_free(p); }
-void __wrap__ZdaPvm(void* p, size_t) { __wrap_free(p); }
+void __wrap__ZdlPvm(void* p, size_t) { release(p, PC); }
+void __wrap__ZdaPvm(void* p, size_t) { release(p, PC); }
 
 // Each has its source location first.
 void __ubsan_handle_type_mismatch_v1(void* data, unsigned long pointer) {

@@ -37,7 +37,7 @@ void* allocate_checked(size_t bytes, const char* what, bool initialised) {
   void* p = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return nullptr;
   char* memory = static_cast<char*>(p) + kPad;
-  Check::on->add(reinterpret_cast<uintptr_t>(memory), bytes, next_name.empty() ? what : next_name, initialised);
+  Check::on->add(reinterpret_cast<uintptr_t>(memory), bytes, next_name.empty() ? what : next_name, initialised)->pad = kPad;
   return memory;
 }
 
@@ -90,6 +90,16 @@ cudaError_t release(void* p, const char* what) {
   return cudaSuccess;
 }
 
+// Whether bytes that begin in an allocation run over its end.
+bool runs_over(const void* p, size_t bytes) {
+  std::lock_guard<std::mutex> lock(memory_mutex);
+  auto after = allocations().upper_bound(const_cast<void*>(p));
+  if (after == allocations().begin()) return false;
+  const auto& [begin, allocation] = *std::prev(after);
+  size_t offset = size_t(static_cast<const char*>(p) - static_cast<char*>(begin));
+  return offset < allocation.bytes && bytes > allocation.bytes - offset;
+}
+
 // Copies and sets; `caller`: the code address that reports name.
 cudaError_t copy(void* dst, const void* src, size_t n, cudaMemcpyKind kind, const void* caller) {
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
@@ -99,6 +109,9 @@ cudaError_t copy(void* dst, const void* src, size_t n, cudaMemcpyKind kind, cons
   if (dst == nullptr || src == nullptr) return set_error(cudaErrorInvalidValue, "cudaMemcpy: null pointer");
   if (samebits::execution_error() != cudaSuccess) return samebits::execution_error();
   if (Check::on != nullptr) Check::on->host_copy(reinterpret_cast<uintptr_t>(dst), reinterpret_cast<uintptr_t>(src), n, caller);
+  if (runs_over(dst, n) || runs_over(src, n)) {
+    return set_error(cudaErrorInvalidValue, "cudaMemcpy: " + std::to_string(n) + " bytes run over the end of an allocation");
+  }
   memmove(dst, src, n);
   return cudaSuccess;
 }
@@ -129,6 +142,7 @@ cudaError_t set(void* p, int value, size_t n, const void* caller) {
   if (p == nullptr) return set_error(cudaErrorInvalidValue, "cudaMemset: null pointer");
   if (samebits::execution_error() != cudaSuccess) return samebits::execution_error();
   if (Check::on != nullptr) Check::on->host_write(reinterpret_cast<uintptr_t>(p), n, "cudaMemset", caller);
+  if (runs_over(p, n)) return set_error(cudaErrorInvalidValue, "cudaMemset: " + std::to_string(n) + " bytes run over the end of an allocation");
   memset(p, value, n);
   return cudaSuccess;
 }

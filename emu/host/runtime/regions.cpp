@@ -46,6 +46,29 @@ void Check::forget(uintptr_t begin) {
   for (Region*& last : last_) last = nullptr;
 }
 
+void* Check::retire(void* freed, const void* pc) {
+  constexpr size_t kKept = 1024;
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  auto found = regions_.find(reinterpret_cast<uintptr_t>(freed));
+  if (found == regions_.end()) return freed;
+  Region& region = *found->second;
+  if (region.name != kDeviceHeap) {
+    forget(region.begin);
+    return freed;
+  }
+  if (region.freed) {
+    report("invalid free", "memory of " + region.name + " is freed twice", active != nullptr ? self() : nullptr, site_of(pc), nullptr);
+    return nullptr;
+  }
+  region.freed = true;
+  retired_.push_back(freed);
+  if (retired_.size() <= kKept) return nullptr;
+  void* oldest = retired_.front();
+  retired_.pop_front();
+  forget(reinterpret_cast<uintptr_t>(oldest));
+  return oldest;
+}
+
 // The region that holds the address, else nullptr.
 Region* Check::find(uintptr_t address) {
   if (Region* region = recently_found(address)) return region;

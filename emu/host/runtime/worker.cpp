@@ -215,6 +215,12 @@ void Worker::fail(const Thread* thread, int code, const void* pc, const std::str
   fail(thread, code, Here{file.c_str(), line, pc, 0}, what);
 }
 
+void Worker::stop(const Thread* thread, int code, const void* pc, const std::string& what) {
+  const auto [file, line] = resolve({pc})[0];
+  record(code, where(thread) + ": " + what + (line != 0 ? " (" + site(file.c_str(), line) + ")" : ""));
+  leave();
+}
+
 std::string coordinates(unsigned x, unsigned y, unsigned z) {
   return "(" + std::to_string(x) + ", " + std::to_string(y) + ", " + std::to_string(z) + ")";
 }

@@ -149,6 +149,7 @@ class Worker : public BlockView {
   [[noreturn]] void fail(const Thread*, int code, const std::string& what);
   [[noreturn]] void fail(const Thread*, int code, const Here&, const std::string& what);
   [[noreturn]] void fail(const Thread*, int code, const void* pc, const std::string& what);
+  [[noreturn]] void stop(const Thread*, int code, const void* pc, const std::string& what);  // what has been reported
   std::string where(const Thread*) const;
   void launch_later(const char* file, int line, std::function<void()> launch);
 
