@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.host_programs import FORWARD, REVERSE, SHUFFLE, TIMEOUT, at, load, reset, set_order, text
+from tests.host_programs import FORWARD, REVERSE, SHUFFLE, TIMEOUT, at, compilers, load, reset, set_order, text
 from tools.__main__ import main
 
 ATOMIC, VOLATILE, FENCE, REFERENCE, VOTE = range(5)
@@ -32,6 +32,14 @@ def test_blocks_wait_for_earlier_and_later_ones(
     turn, total = np.zeros(1, np.int32), np.zeros(1, np.int32)
     assert library.blocks_in_turn(5, how, from_the_last, all_threads, at(turn), at(total)) == 0, text(library)
     assert (turn[0], total[0]) == (5, 1234)
+
+
+def test_another_emulator_in_the_process_takes_no_tick_away() -> None:
+    """Each compiler builds an emulator of its own; the ticker of the second starts when the first one's has."""
+    libraries = [load("polls", compiler) for compiler in compilers()]
+    for library in [*libraries, *libraries]:
+        test_blocks_wait_for_earlier_and_later_ones(library, (REVERSE, 0), 0, VOLATILE, 1)
+        reset(library)
 
 
 @pytest.mark.parametrize("order", ORDERS)

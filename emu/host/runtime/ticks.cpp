@@ -68,9 +68,14 @@ void Worker::interrupt(Thread* thread) {
 
 namespace {
 
-void on_tick(int, siginfo_t*, void* context) {
+struct sigaction others = {};  // what the signal meant before: a process may hold a second emulator, for another library
+
+void on_tick(int signal, siginfo_t* info, void* context) {
   Worker* worker = active_worker();
-  if (worker == nullptr || !worker->holds(stack_of(context))) return;
+  if (worker == nullptr || !worker->holds(stack_of(context))) {
+    if ((others.sa_flags & SA_SIGINFO) != 0 && others.sa_sigaction != nullptr) others.sa_sigaction(signal, info, context);
+    return;
+  }
   int error = errno;
   worker->tick(thread_of(stack_of(context)), pc_of(context));
   errno = error;
@@ -117,7 +122,7 @@ bool start_ticker() {
   action.sa_sigaction = on_tick;
   action.sa_flags = SA_SIGINFO | SA_RESTART | SA_NODEFER;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGURG, &action, nullptr);
+  sigaction(SIGURG, &action, &others);
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's own threads
