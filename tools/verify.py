@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import collections
 import concurrent.futures
+import concurrent.futures.process
 import dataclasses
 import functools
 import json
@@ -157,6 +158,9 @@ def run_cases(jobs: Sequence[Job], others: Sequence[legs.Leg], again: bool) -> I
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             raise
+        except concurrent.futures.process.BrokenProcessPool:
+            text = "a case ended its process, as a kernel's wild write does; --leg host-check alone names kernel, thread and line"
+            raise OSError(f"legs {', '.join(names)}: {text}") from None
 
 
 def prebuild(jobs: Iterable[Job], others: Sequence[legs.Leg], progress: Progress) -> None:
