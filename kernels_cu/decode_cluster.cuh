@@ -21,6 +21,27 @@ __device__ __forceinline__ bool in_cluster() {
     return false;
 }
 
+__device__ __forceinline__ void wait_for_cluster() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    __cluster_barrier_arrive();
+    __cluster_barrier_wait();
+#endif
+}
+
+// What the threads do that have nothing to join.
+template <class S>
+__device__ __forceinline__ void attend_join(const Row& row) {
+    if (!S::kClusters || !row.cluster) return;
+    wait_for_cluster();
+    wait_for_cluster();
+}
+
+// Whether the blocks that share the row form a cluster.
+template <class S>
+__device__ __forceinline__ bool shares_in_cluster(const Row& row) {
+    return row.units > row.first_unit + 1 && in_cluster<S>();
+}
+
 // Joins the spans of the row (C13.4) and writes it out, a part of the head dimensions a block.
 template <class S>
 __device__ __forceinline__ void join_cluster(const PagedDecodeParams& p, Block<S>& s) {
@@ -30,8 +51,7 @@ __device__ __forceinline__ void join_cluster(const PagedDecodeParams& p, Block<S
     const int blocks = static_cast<int>(__clusterSizeInBlocks()), rank = static_cast<int>(__clusterRelativeBlockRank());
     const int elements = row.heads * D, part = (elements + blocks - 1) / blocks;
     const int end = (rank + 1) * part < elements ? (rank + 1) * part : elements;
-    __cluster_barrier_arrive();
-    __cluster_barrier_wait();  // all states are there
+    wait_for_cluster();  // all states are there
     for (int at = rank * part + S::thread(); at < end; at += S::kThreads) {
         const int h = at / D, d = at % D;
         float m_u[kMost], l_u[kMost], a_u[kMost];
@@ -53,7 +73,6 @@ __device__ __forceinline__ void join_cluster(const PagedDecodeParams& p, Block<S
         if (d == 0) write_lse(p, row.n, row.head + h, walk);
         write_out(p, row.n, row.head + h, d, a, walk.l);
     }
-    __cluster_barrier_arrive();
-    __cluster_barrier_wait();  // nobody reads this block's state any more
+    wait_for_cluster();  // nobody reads this block's state any more
 #endif
 }

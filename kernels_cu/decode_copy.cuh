@@ -69,14 +69,15 @@ template <class S>
 struct Stream {
     // K: a pass copies the stage's pieces (16 bytes) of kStep tokens. Neighbouring threads take what is likely to lie side by side: a token's
     // pieces, or a piece's tokens.
-    static constexpr int kPieces = S::kVectorsOfStage, kStep = S::kLanes / kPieces;
+    static constexpr int kPieces = S::kVectorsOfStage, kStep = S::kCopiers / kPieces;
     // V, a dimension's tokens side by side: a pass copies a run of tokens of each of kDimStep dimensions.
     static constexpr int kRunLength = kPage < kX ? kPage : kX, kRuns = S::kTokensOfStage / kRunLength;
-    static constexpr int kDimStep = kRows ? 1 : S::kLanes / kRuns;
-    static_assert(kRows || S::kLanes % kRuns == 0, "a pass takes whole dimensions");
+    static constexpr int kDimStep = kRows ? 1 : S::kCopiers / kRuns;
+    static_assert(kRows || S::kCopiers % kRuns == 0, "a pass takes whole dimensions");
 
     const PagedDecodeParams& p;
     Block<S>& s;
+    const Row& row;
     Steps steps;
     const int32_t* const table;  // page ids of the sequence
     uint64_t keys, values;  // what this thread copies of page 0: its first bytes
@@ -87,12 +88,12 @@ struct Stream {
     int buffer = 0;  // of the stage that the work takes next
     Tile at;  // that unit's tile
 
-    __device__ __forceinline__ Stream(const PagedDecodeParams& params, const Steps& bytes, Block<S>& block, int64_t n, int64_t g)
-        : p(params), s(block), steps(bytes), table(p.block_tables + n * p.block_tables_stride[0]) {
+    __device__ __forceinline__ Stream(const PagedDecodeParams& params, const Steps& bytes, Block<S>& block, const Row& of, int64_t n, int64_t g)
+        : p(params), s(block), row(of), steps(bytes), table(p.block_tables + n * p.block_tables_stride[0]) {
         if (kDense) steps.k_vector = kPage * 16, steps.k_token = 16, steps.v_dim = kPage * kSize;
         if (!kRows) steps.v_token = kSize;
-        at.thread = S::thread() % S::kLanes;
-        at.slot = S::thread() / S::kLanes;
+        at.thread = S::fed_thread();
+        at.slot = S::fed_slot();
         keys = reinterpret_cast<uint64_t>(p.k_cache + g * p.k_cache_stride[1]);
         keys = offset(offset(keys, piece(), steps.k_vector), token() % (kPage < kStep ? kPage : kStep), steps.k_token);
         values = reinterpret_cast<uint64_t>(p.v_cache + g * p.v_cache_stride[1]);
@@ -119,16 +120,19 @@ struct Stream {
         __pipeline_commit();
     }
 
-    // Copies the first stages of units [first_unit, end); own_unit is what was asked for.
+    __device__ __forceinline__ Tile tile(int number) const { return tile_of<S>(row, number, at.slot, at.thread); }
+
+    // Copies the first stages of units [first_unit, end), or gets ready to; own_unit is what was asked for.
     __device__ __forceinline__ void begin(int own_unit, int first_unit, int end) {
-        unit = first_unit, at = tile_of<S>(s.row, unit);
-        left = unit < end ? (end - unit - (tile_of<S>(s.row, end - 1).live() ? 0 : 1)) * S::kStages : 0;
+        unit = first_unit, at = tile(unit);
+        if (!at.live()) at = tile(++unit);
+        left = unit < end ? (end - unit - (tile(end - 1).live() ? 0 : 1)) * S::kStages : 0;
         if (unit != own_unit && left > 0) copy_table(at);
         __pipeline_commit();
         __pipeline_wait_prior(0);
-        wait_for_tile<S>();
+        wait_for_copiers<S>();
 #pragma unroll 1
-        for (int i = 0; i < S::kAhead; ++i) copy_next(i);
+        for (int i = 0; i < S::kAhead && !S::kFeeds; ++i) copy_next(i);
     }
 
     // The next stage for the work. It stays until this is called again.
@@ -138,21 +142,25 @@ struct Stream {
         const int from = buffer;
         copy_next(S::kAhead == S::kBuffers ? from : from == 0 ? S::kBuffers - 1 : from - 1);  // from + ahead, around
         buffer = from + 1 == S::kBuffers ? 0 : from + 1;
-        return s.stage[S::thread() / S::kLanes][from];
+        return s.stage[at.slot][from];
     }
 
     // Copies the next stage, where there is one, into a buffer; with a tile's first stage go the page ids of the next tile.
     __device__ __forceinline__ void copy_next(int to) {
         if (left > 0) {
             unsigned char* target = s.stage[at.slot][to];
+            if (S::kFeeds && stage == 0) {  // the page ids came with the first stage of the tile before
+                __pipeline_wait_prior(S::kStages - 1);
+                __syncwarp();
+            }
             if (stage < S::kStagesOfK) {
-                if (stage == 0 && left > S::kStages) copy_table(tile_of<S>(s.row, unit + 1));
+                if (stage == 0 && left > S::kStages) copy_table(tile(unit + 1));
                 copy_keys(stage * kPieces, target);
             } else {
                 copy_values((stage - S::kStagesOfK) * S::kTokensOfStage, target);
             }
             --left;
-            if (++stage == S::kStages) stage = 0, at = tile_of<S>(s.row, ++unit);
+            if (++stage == S::kStages) stage = 0, at = tile(++unit);
         }
         __pipeline_commit();
     }
@@ -161,7 +169,7 @@ struct Stream {
     __device__ __forceinline__ void copy_table(const Tile& tile) const {
         const int first = tile.origin / kPage;
 #pragma unroll 1
-        for (int i = tile.thread; i < kTable; i += S::kLanes) {
+        for (int i = tile.thread; i < kTable; i += S::kCopiers) {
             copy<4>(&s.table[tile.slot][tile.buffer][i], reinterpret_cast<uint64_t>(table + first + i), first + i < p.max_pages);
         }
     }
@@ -198,13 +206,13 @@ struct Stream {
     __device__ __forceinline__ void copy_values(int token, unsigned char* to) const {
         const int32_t* ids = s.table[at.slot][at.buffer];
         if constexpr (kRows) {
-            constexpr int kCopies = S::kTokensOfStage * kVectors, kPasses = (kCopies + S::kLanes - 1) / S::kLanes;
+            constexpr int kCopies = S::kTokensOfStage * kVectors, kPasses = (kCopies + S::kCopiers - 1) / S::kCopiers;
 #pragma unroll
             for (int i = 0; i < kPasses; ++i) {
-                const int number = at.thread + i * S::kLanes, t = token + number / kVectors;
-                if (kCopies % S::kLanes != 0 && number >= kCopies) continue;
+                const int number = at.thread + i * S::kCopiers, t = token + number / kVectors;
+                if (kCopies % S::kCopiers != 0 && number >= kCopies) continue;
                 const uint64_t from = offset(offset(values, ids[t / kPage], steps.v_page), before_tile() + t % kPage, steps.v_token);
-                copy<16>(to + values_to + 16 * i * S::kLanes, from + number % kVectors * 16, t >= at.low && t < at.high);
+                copy<16>(to + values_to + 16 * i * S::kCopiers, from + number % kVectors * 16, t >= at.low && t < at.high);
             }
         } else {
             const int t = token + run();

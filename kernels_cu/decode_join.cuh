@@ -1,4 +1,4 @@
-// The second kernel of paged_decode: walks the states that several blocks have stored of a row, a head a block.
+// The second kernel of paged_decode: walks the states that several blocks have stored of a row. A block takes a head, or some dimensions of it.
 #pragma once
 
 #include <cuda_pipeline_primitives.h>
@@ -19,16 +19,32 @@ __device__ __forceinline__ float prefix_max(float m, int lane, int width) {
     return m;
 }
 
+// Copies `dims` floats of each of `count` states, `stride` floats apart, kBytes at a time.
+template <int kBytes>
+__device__ __forceinline__ void copy_states(float* to, const float* from, int64_t stride, int dims, int count, int thread) {
+    const int pieces = dims * 4 / kBytes;  // of a state
+    int state = thread / pieces, piece = thread % pieces;
+    const int states = kJoiners / pieces, others = kJoiners % pieces;
+#pragma unroll 4
+    while (state < count) {
+        __pipeline_memcpy_async(to + state * dims + piece * (kBytes / 4), from + state * stride + piece * (kBytes / 4), kBytes);
+        state += states, piece += others;
+        if (piece >= pieces) piece -= pieces, ++state;
+    }
+}
+
 // A state is that of a tile, and tiles are joined to spans first (C13.3), or of the kTiles of a span.
 template <int kTiles>
 __global__ void __launch_bounds__(kJoiners) join_states(const PagedDecodeParams p) {
     constexpr int kStep = kTiles == 1 ? kSpan : 1;  // states of a span
-    extern __shared__ float a_of[];  // a_of[state][d]
+    extern __shared__ __align__(16) float a_of[];  // a_of[state][d]
     __shared__ float l_of[kStates], top_of[kStates / 32];
     __shared__ Weights of_tile[kStates], of_span[kStates];  // join a tile to its span; at a span's last state, the span to the row
     const int thread = static_cast<int>(threadIdx.x % kJoiners), warp = thread / 32, lane = thread % 32;
     const int64_t n = blockIdx.x, head = blockIdx.y, part = (n * p.h + head) * p.states;
-    const float* a_parts = p.part_a + n * p.part_a_stride[0] + head * p.part_a_stride[1];
+    const int dims = D / static_cast<int>(gridDim.z), first_dim = static_cast<int>(blockIdx.z) * dims;
+    const float* a_parts = p.part_a + n * p.part_a_stride[0] + head * p.part_a_stride[1] + first_dim;
+    const bool in_vectors = (reinterpret_cast<uintptr_t>(a_parts) | static_cast<uintptr_t>(4 * p.part_a_stride[2])) % 16 == 0;
     Row row;
     measure<kTiles>(p, n, p.seq_lens[n], row);
     if (is_finished<kTiles>(p, row, head)) return;
@@ -38,9 +54,11 @@ __global__ void __launch_bounds__(kJoiners) join_states(const PagedDecodeParams 
         const int from = row.first_unit > base ? row.first_unit - base : 0;
         const int to = row.units - base < kStates ? row.units - base : kStates;
         __syncthreads();  // the last states have been joined
-#pragma unroll 8
-        for (int at = from * D + thread; at < to * D; at += kJoiners) {
-            __pipeline_memcpy_async(&a_of[at], a_parts + (base + at / D) * p.part_a_stride[2] + at % D, 4);
+        const float* parts = a_parts + (base + from) * p.part_a_stride[2];
+        if (in_vectors) {
+            copy_states<16>(&a_of[from * dims], parts, p.part_a_stride[2], dims, to - from, thread);
+        } else {
+            copy_states<4>(&a_of[from * dims], parts, p.part_a_stride[2], dims, to - from, thread);
         }
         __pipeline_commit();
         float top = -sb::kInf, m = -sb::kInf;
@@ -84,7 +102,7 @@ __global__ void __launch_bounds__(kJoiners) join_states(const PagedDecodeParams 
 #pragma unroll
             for (int i = 0; i < kDimsOfThread; ++i) {
                 const int d = thread + i * kJoiners;
-                span_a[i] = join(begins, span_a[i], tile, a_of[u * D + (d < D ? d : 0)]);
+                span_a[i] = join(begins, span_a[i], tile, a_of[u * dims + (d < dims ? d : 0)]);
                 if (ends) a[i] = join(opens, a[i], span, span_a[i]);
             }
         }
@@ -92,11 +110,11 @@ __global__ void __launch_bounds__(kJoiners) join_states(const PagedDecodeParams 
     Walk walk = {carried, l};
     Weights sink = {};
     if (p.sinks != nullptr) sink = walk.step_sink(p.sinks[head]);
-    if (thread == 0) write_lse(p, n, head, walk);
+    if (thread == 0 && first_dim == 0) write_lse(p, n, head, walk);
 #pragma unroll
     for (int i = 0; i < kDimsOfThread; ++i) {
         const int d = thread + i * kJoiners;
         if (p.sinks != nullptr) a[i] = join(false, a[i], sink, 0.0f);
-        if (d < D) write_out(p, n, head, d, a[i], walk.l);
+        if (d < dims) write_out(p, n, head, first_dim + d, a[i], walk.l);
     }
 }

@@ -62,6 +62,13 @@ constexpr int kSize = static_cast<int>(sizeof(C));  // bytes of an element of th
 constexpr int kX = 16 / kSize;  // elements of a 16-byte vector of them
 constexpr int kVectors = D / kX;  // vectors of a token's K, or V where it lies in rows
 constexpr int kTable = kTile / kPage > 0 ? kTile / kPage : 1;  // pages of a tile
+constexpr int kSmallestCopy = kRows || kPage > kX ? 16 : kPage * kSize;  // bytes
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+constexpr bool kHopper = true;  // clusters, and mbarriers that can be waited for
+#else
+constexpr bool kHopper = false;
+#endif
 
 struct Weights {  // of one step of C13's walk: x' = fma(x_u, next, RN(x * so_far))
     float so_far, next;
@@ -88,14 +95,18 @@ struct Part {
 
 __host__ __device__ constexpr int clamp(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
-// How a block shares out its work: kTiles tiles at a time, a span or one, kWarps warps each. A warp a tile wastes least; two let a GPU that
-// holds few blocks work faster; for batches smaller still a block takes a tile and two heads alone, with four warps, all of K and V under way.
+// How a block shares out its work: kTiles tiles at a time, a span or one, kWarps warps each. A warp a tile wastes least; two, and one more that
+// copies, let a GPU that holds few blocks work faster; for batches smaller still a block takes a tile and two heads alone, with four warps, all
+// of K and V under way.
 template <int kWarpsOfTile, int kTilesOfBlock, int kHeadsAtMost = 8>
 struct Shape {
     static constexpr int kWarps = kWarpsOfTile, kTiles = kTilesOfBlock;
     static constexpr int kLanes = 32 * kWarps;  // threads that share a tile
     static constexpr int kThreads = kLanes * kTiles;
     static constexpr bool kClusters = kWarps > 1 && kTiles > 1;  // whether blocks may form clusters
+    static constexpr bool kFeeds = kClusters;  // whether a warp a tile copies and does nothing else
+    static constexpr int kCopiers = kFeeds ? 32 : kLanes;  // threads that copy a tile
+    static constexpr int kAllThreads = kThreads + (kFeeds ? kTiles * kCopiers : 0);
     static constexpr bool kBalances = kWarps == 1 && kTiles > 1;  // whether blocks may take balanced parts
     static constexpr int kTokens = kTile / kLanes;  // tokens of a lane in QK
     static constexpr int kMaxHeads = D > 128 && kHeadsAtMost > 4 ? 4 : kHeadsAtMost;  // heads of a block at most: what registers hold
@@ -111,7 +122,7 @@ struct Shape {
     // A stage is a part of a tile's K (a few vectors of every token) or V (some tokens), which is copied at once. 32 bytes of each are the least.
     static constexpr int kStage = kTiles == 1 ? 16384 : 4096;  // bytes wanted
     static constexpr int kVectorsOfStage = kStage / (16 * kTile);
-    static constexpr int kMaxTokens = kRows ? kTile : clamp(kLanes * (kPage < kX ? kPage : kX), 0, kTile);  // a dimension's copies, one a thread
+    static constexpr int kMaxTokens = kRows ? kTile : clamp(kCopiers * (kPage < kX ? kPage : kX), 0, kTile);  // a dimension's copies, one a thread
     static constexpr int kTokensOfStage = clamp(sb::unit_of(kStage / (D * kSize), kMaxTokens), 2 * kX, kTile);
     static constexpr int kStagesOfK = (kVectors + kVectorsOfStage - 1) / kVectorsOfStage;
     static constexpr int kStagesOfV = kTile / kTokensOfStage;
@@ -123,12 +134,15 @@ struct Shape {
     static constexpr int kResident = kTiles == 1 ? 3 : kWarps == 1 ? 4 : 1;
     static constexpr int kFixed = 1024 + 4096 + 4 * (kPad * D + kTiles * kScratch);  // bytes, rounded up
     static constexpr int kStages = kStagesOfK + kStagesOfV;
-    static constexpr int kMost = kStages < 7 ? kStages + 1 : 8;  // a tile's page ids come with the first stage of the tile before
+    static constexpr int kMost = kFeeds ? 5 : kStages < 7 ? kStages + 1 : 8;  // a tile's page ids come with the first stage of the tile before
     static constexpr int kBuffers = kTiles == 1 ? clamp(kStages, 2, 4) : clamp((227 * 1024 / kResident - kFixed) / (kTiles * kBytes), 2, kMost);
     static constexpr int kAhead = kTiles == 1 && kBuffers == kStages ? kBuffers : kBuffers - 1;  // under way; a tile alone uses no buffer twice
 
-    // The number of this thread, with bounds that the compiler sees.
+    // The number of this thread among those that compute, with bounds that the compiler sees.
     __device__ __forceinline__ static int thread() { return static_cast<int>(threadIdx.x % kThreads); }
+    // Of those that copy: the tile, and this thread's number in it.
+    __device__ __forceinline__ static int fed_slot() { return kFeeds ? static_cast<int>((threadIdx.x - kThreads) / kCopiers) % kTiles : thread() / kLanes; }
+    __device__ __forceinline__ static int fed_thread() { return kFeeds ? static_cast<int>(threadIdx.x % kCopiers) : thread() % kLanes; }
 };
 
 template <class S>
@@ -140,6 +154,7 @@ struct Block : S {
     float maxima[S::kTiles][S::kWarps][S::kPad], rows[S::kTiles][4][S::kPad];  // of warps; sums of C7's rows
     Weights weights[S::kThreads / 32][S::kTiles][2][S::kPad];  // of every warp: it walks by itself
     int32_t table[S::kTiles][2][kTable];  // pages of the tile that is worked on, and of the next
+    uint64_t full[S::kFeeds ? S::kTiles * S::kBuffers : 1], empty[S::kFeeds ? S::kTiles * S::kBuffers : 1];  // mbarriers of buffers
     Row row;
     // Of balanced parts:
     Part part;
@@ -166,16 +181,30 @@ struct Tile {
 };
 
 template <class S>
-__device__ __forceinline__ Tile tile_of(const Row& row, int unit) {
+__device__ __forceinline__ Tile tile_of(const Row& row, int unit, int slot, int thread) {
     Tile at;
-    at.slot = S::thread() / S::kLanes, at.thread = S::thread() % S::kLanes, at.buffer = unit & 1;
+    at.slot = slot, at.thread = thread, at.buffer = unit & 1;
     at.origin = (unit * S::kTiles + at.slot) * kTile;  // MAX_SEQ_LEN keeps it in 32 bits
     at.low = row.start > at.origin ? row.start - at.origin : 0;
     at.high = row.len - at.origin < kTile ? row.len - at.origin : kTile;
     return at;
 }
 
-// A barrier of the threads that share a tile.
+// Units [first_unit_of, end_unit_of) are what a block takes of a row; it may be none.
+__device__ __forceinline__ int first_unit_of(const Part& own, const Row& row) { return own.unit > row.first_unit ? own.unit : row.first_unit; }
+__device__ __forceinline__ int end_unit_of(const Part& own, const Row& row) { return own.end < row.units ? own.end : row.units; }
+
+// A numbered barrier of `threads` threads of a block; at the second, others wait for this one.
+template <int kThreads>
+__device__ __forceinline__ void wait_at(int number) {
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ __forceinline__ void arrive_at(int number) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
+
+// A barrier of the threads that share a tile; of those that copy one; of all that compute; and, where others copy, of them with all those.
 template <class S>
 __device__ __forceinline__ void wait_for_tile() {
     if constexpr (S::kWarps == 1) {
@@ -183,6 +212,30 @@ __device__ __forceinline__ void wait_for_tile() {
     } else if constexpr (S::kTiles == 1) {
         __syncthreads();
     } else {
-        asm volatile("bar.sync %0, %1;" ::"r"(1 + S::thread() / S::kLanes), "n"(S::kLanes) : "memory");
+        wait_at<S::kLanes>(1 + S::thread() / S::kLanes);
+    }
+}
+template <class S>
+__device__ __forceinline__ void wait_for_copiers() {
+    if constexpr (S::kFeeds) {
+        __syncwarp();
+    } else {
+        wait_for_tile<S>();
+    }
+}
+template <class S>
+__device__ __forceinline__ void wait_for_computing() {
+    if constexpr (S::kFeeds) {
+        wait_at<S::kThreads>(1 + S::kTiles);
+    } else {
+        __syncthreads();
+    }
+}
+template <class S>
+__device__ __forceinline__ void wait_for_feeders() {
+    if constexpr (S::kFeeds) {
+        wait_at<S::kAllThreads>(2 + S::kTiles);
+    } else {
+        __syncthreads();
     }
 }

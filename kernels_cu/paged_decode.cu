@@ -7,6 +7,7 @@
 #include "decode_cluster.cuh"
 #include "decode_join.cuh"
 #include "decode_balance.cuh"
+#include "decode_feed.cuh"
 #include "decode_tile.cuh"
 
 // C13.5 for a finished row, after the sink where there is one.
@@ -95,9 +96,7 @@ __device__ __forceinline__ void join_tiles(const PagedDecodeParams& p, Block<S>&
 }
 
 template <class S>
-__global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedDecodeParams p, const Steps steps, const int64_t first_sequence) {
-    extern __shared__ __align__(128) unsigned char memory[];
-    Block<S>& s = *reinterpret_cast<Block<S>*>(memory);
+__device__ __forceinline__ void decode_part(const PagedDecodeParams& p, const Steps& steps, int64_t first_sequence, Block<S>& s) {
     const int thread = S::thread(), units = S::kTiles == 1 ? 1 : static_cast<int>(p.split), first = static_cast<int>(blockIdx.y) * units;
     Part own = {first_sequence + blockIdx.z, static_cast<int>(blockIdx.x), first, first + units};
     if (S::kBalances && p.split < 0) {
@@ -106,10 +105,14 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedD
         if (own.n == p.n) return;
     }
     const int64_t n = own.n, g = own.row / S::kHeadBlocks, head = g * kGroup + own.row % S::kHeadBlocks * S::kHeads;
+    if (S::kFeeds && threadIdx.x >= S::kThreads) {
+        feed(p, steps, s, own, g);
+        return;
+    }
     const int heads = static_cast<int>((g + 1) * kGroup - head < S::kHeads ? (g + 1) * kGroup - head : S::kHeads);
     // Page ids of the first unit, q and the length are asked for together, the ids before it is known which of them have tokens.
-    Stream<S> stream(p, steps, s, n, g);
-    stream.ask(own.unit);
+    Stages<S> stages(p, steps, s, s.row, n, g);
+    stages.ask(own.unit);
     constexpr int kOfQ = (S::kPad * D + S::kThreads - 1) / S::kThreads;
     T q[kOfQ];
 #pragma unroll
@@ -122,7 +125,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedD
         Row row;
         measure<S::kTiles>(p, n, len, row);
         row.whole = own.unit <= row.first_unit && own.end >= row.units;
-        row.head = head, row.heads = heads, row.cluster = row.units > row.first_unit + 1 && in_cluster<S>();
+        row.head = head, row.heads = heads, row.cluster = shares_in_cluster<S>(row);
         if constexpr (kFp8) {
             row.k_scale = p.k_scale[p.k_scales == 1 ? 0 : g];
             row.v_scale = p.v_scale[p.v_scales == 1 ? 0 : g];
@@ -134,29 +137,28 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedD
         const int at = thread + i * S::kThreads;
         if (S::kPad * D % S::kThreads == 0 || at < S::kPad * D) s.q[at % D * S::kPad + at / D] = sb::to_f32(q[i]);
     }
-    __syncthreads();
+    wait_for_feeders<S>();
     const Row& row = s.row;
     if (row.len <= 0) {
         if (blockIdx.y == 0) finish_empty<S>(p, row);
         return;
     }
-    int unit = own.unit > row.first_unit ? own.unit : row.first_unit;  // this block takes [unit, last_unit)
-    const int last_unit = own.end < row.units ? own.end : row.units;
-    if (unit >= last_unit) {
+    int unit = first_unit_of(own, row);
+    const int end = end_unit_of(own, row);
+    if (unit >= end) {
         if (S::kClusters && row.cluster) join_cluster(p, s);
         return;
     }
-    const int live_unit = tile_of<S>(row, unit).live() ? unit : unit + 1;
-    stream.begin(own.unit, live_unit, last_unit);
+    stages.begin(own.unit, unit, end);
     Walk walk = {0.0f, 0.0f};
     float a[S::kElements];
-    for (; unit < last_unit; ++unit) {
-        const Tile at = tile_of<S>(row, unit);
+    for (; unit < end; ++unit) {
+        const Tile at = tile_of<S>(row, unit, thread / S::kLanes, thread % S::kLanes);
         float s2[S::kTokens][S::kPad] = {};
         if (at.live()) {
 #pragma unroll 1
             for (int stage = 0; stage < S::kStagesOfK; ++stage) {
-                const unsigned char* keys = stream.next();
+                const unsigned char* keys = stages.next();
                 if (kFp8 && row.k_scale != 1.0f) {
                     add_dot_products<true>(s, at, stage * S::kVectorsOfStage, keys, s2);
                 } else {
@@ -164,14 +166,15 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedD
                 }
             }
         }
-        __syncthreads();  // the last unit's states have been read
+        wait_for_computing<S>();  // the last unit's states have been read
         if (at.live()) {
             make_logits(p, s, at, s2);
             softmax(s, at, s2);
+            if (S::kFeeds) wait_for_tile<S>();  // p is there; else the next stage is waited for by the same threads
             float of_tile[S::kDims][S::kHeads] = {};
 #pragma unroll 1
             for (int stage = 0; stage < S::kStagesOfV; ++stage) {
-                const unsigned char* values = stream.next();
+                const unsigned char* values = stages.next();
                 const int token = stage * S::kTokensOfStage;
                 if (token < at.low || token + S::kTokensOfStage > at.high) {
                     add_some_values(s, at, token, values, of_tile);
@@ -183,11 +186,17 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) decode(const PagedD
             }
             put_values(s, at, of_tile);
         }
-        __syncthreads();
+        wait_for_computing<S>();
         join_tiles(p, s, unit, walk, a);
     }
     if (row.whole) finish(p, s, walk, a);
     if (S::kClusters && row.cluster) join_cluster(p, s);
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::kAllThreads, S::kResident) decode(const PagedDecodeParams p, const Steps steps, const int64_t first_sequence) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    if constexpr (!S::kFeeds || kHopper) decode_part(p, steps, first_sequence, *reinterpret_cast<Block<S>*>(memory));
 }
 
 constexpr int64_t kMaxGrid = 65535;  // blocks along y and z
@@ -208,23 +217,23 @@ int64_t shares(const PagedDecodeParams& p) {
 // Whether the blocks of a row form clusters: where they hold a state each and every block has a multiprocessor alone. Those of a cluster lie
 // in one part of the GPU, which may leave an eighth of the others idle; pairs always fit.
 template <class S>
-bool choose_cluster(const PagedDecodeParams& p, int64_t blocks, int multiprocessors, int architecture) {
-    if (!S::kClusters || architecture < 9 || p.split > 1 || blocks == 1 || blocks > 8) return false;
+bool choose_cluster(const PagedDecodeParams& p, int64_t blocks, int multiprocessors) {
+    if (!S::kClusters || p.split > 1 || blocks == 1 || blocks > 8) return false;
     return p.n * p.g * S::kHeadBlocks * blocks <= (blocks == 2 ? multiprocessors : multiprocessors / 8 * 7);
 }
 
 template <class S>
-cudaError_t launch(const PagedDecodeParams& p, int multiprocessors, int architecture, cudaStream_t stream) {
+cudaError_t launch(const PagedDecodeParams& p, int multiprocessors, cudaStream_t stream) {
     const int64_t blocks = shares<S>(p);
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim = {1, static_cast<unsigned>(blocks), 1};
     cudaLaunchConfig_t config = {};
-    config.blockDim = dim3(S::kThreads);
+    config.blockDim = dim3(S::kAllThreads);
     config.dynamicSmemBytes = sizeof(Block<S>);
     config.stream = stream;
     config.attrs = &cluster;
-    config.numAttrs = choose_cluster<S>(p, blocks, multiprocessors, architecture);
+    config.numAttrs = choose_cluster<S>(p, blocks, multiprocessors);
     cudaError_t failed = allow_shared_memory(decode<S>, sizeof(Block<S>));
     const bool balanced = p.split < 0;
     for (int64_t first = 0; first < p.n && failed == cudaSuccess; first = balanced ? p.n : first + kMaxGrid) {
@@ -238,7 +247,8 @@ cudaError_t launch(const PagedDecodeParams& p, int multiprocessors, int architec
     const int stored = static_cast<int>((p.states < kStates ? p.states : kStates) * D * sizeof(float));
     failed = allow_shared_memory(join_states<S::kTiles>, stored);
     if (failed != cudaSuccess) return failed;
-    join_states<S::kTiles><<<dim3(static_cast<unsigned>(p.n), static_cast<unsigned>(p.h)), kJoiners, stored, stream>>>(p);
+    const unsigned cuts = D % 16 == 0 && 2 * p.n * p.h <= multiprocessors ? 4 : 1;  // of a head's dimensions
+    join_states<S::kTiles><<<dim3(static_cast<unsigned>(p.n), static_cast<unsigned>(p.h), cuts), kJoiners, stored, stream>>>(p);
     return cudaGetLastError();
 }
 
@@ -252,14 +262,14 @@ extern "C" int paged_decode(const PagedDecodeParams* params, void* stream) {
     if (failed == cudaSuccess) failed = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (failed != cudaSuccess) return failed;
     const auto fits = [&](auto shape) { return sizeof(Block<decltype(shape)>) <= static_cast<size_t>(shared); };
-    const auto run = [&](auto shape) { return launch<decltype(shape)>(p, multiprocessors, architecture, static_cast<cudaStream_t>(stream)); };
+    const auto run = [&](auto shape) { return launch<decltype(shape)>(p, multiprocessors, static_cast<cudaStream_t>(stream)); };
     using Alone = Shape<4, 1, 2>;
     using Few = Shape<2, 4>;
     if (p.split == 0 && fits(Alone())) return run(Alone());
     if (p.split < 0) return run(Shape<1, 4>());
     if (p.split == 0) p.split = 1;
     const int64_t blocks = p.n * p.g * Few::kHeadBlocks * shares<Few>(p);
-    if (p.warps == 1 || (p.warps == 0 && blocks > multiprocessors) || !fits(Few())) return run(Shape<1, 4>());
+    if (p.warps == 1 || (p.warps == 0 && blocks > multiprocessors) || architecture < 9 || !fits(Few())) return run(Shape<1, 4>());
     if (kGroup > 4 && 2 * blocks <= multiprocessors) return run(Shape<2, 4, (kGroup > 4 ? 4 : 8)>());  // half of the heads a block
     return run(Few());
 }

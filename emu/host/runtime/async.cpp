@@ -24,7 +24,7 @@ void async_copy(void* to, const void* from, size_t bytes, size_t from_bytes) {
     Check::on->pend(worker, reinterpret_cast<uintptr_t>(to), bytes, kPending, true);
   }
   memset(to, worker.poison(), bytes);
-  worker.async(thread->linear).plain.open.push_back({to, from, unsigned(bytes), unsigned(from_bytes), pc});
+  worker.async(thread->linear).plain.fresh.push_back({to, from, unsigned(bytes), unsigned(from_bytes), pc});
 }
 
 void async_copy_of(void* to, const void* from, size_t bytes, size_t from_bytes, bool past_l1) {
@@ -37,19 +37,29 @@ void async_copy_of(void* to, const void* from, size_t bytes, size_t from_bytes, 
 
 void async_commit() {
   Thread* thread = self();
-  static_cast<Worker*>(thread->block)->async(thread->linear).plain.commit();
+  static_cast<Worker*>(thread->block)->async(thread->linear).plain.commit(thread->linear);
 }
 
-void Worker::land(Thread* thread, const std::vector<AsyncCopy>& copies) {
-  for (const AsyncCopy& c : copies) {
-    if (Check::active != nullptr) {
-      Check::on->pend(*this, reinterpret_cast<uintptr_t>(c.to), c.bytes, kPending, false);
-      if (c.bulk && !c.read) Check::on->pend(*this, reinterpret_cast<uintptr_t>(c.from), c.bytes, kLeaving, false);
-      Check::on->access(*this, thread, reinterpret_cast<uintptr_t>(c.to), c.bytes, kWrite, c.pc);
-      if (c.from_bytes != 0 && !c.read) Check::on->access(*this, thread, reinterpret_cast<uintptr_t>(c.from), c.from_bytes, kRead, c.pc);
+// Copies for which their thread has waited.
+void Worker::land(Thread* thread, const Batches& batches) {
+  for (const auto& batch : batches) {
+    if (batch->come) continue;
+    if (batch->number != 0) {
+      bring(*batch);
+      if (Check::active != nullptr) Check::on->learn_copies(*this, thread, kCopies + batch->number - 1);
+      continue;
     }
-    if (!c.read) memcpy(c.to, c.from, c.from_bytes);
-    memset(static_cast<char*>(c.to) + c.from_bytes, 0, c.bytes - c.from_bytes);
+    batch->come = true;
+    for (const AsyncCopy& c : batch->copies) {
+      if (Check::active != nullptr) {
+        Check::on->pend(*this, reinterpret_cast<uintptr_t>(c.to), c.bytes, kPending, false);
+        if (c.bulk && !c.read) Check::on->pend(*this, reinterpret_cast<uintptr_t>(c.from), c.bytes, kLeaving, false);
+        Check::on->access(*this, thread, reinterpret_cast<uintptr_t>(c.to), c.bytes, kWrite, c.pc);
+        if (c.from_bytes != 0 && !c.read) Check::on->access(*this, thread, reinterpret_cast<uintptr_t>(c.from), c.from_bytes, kRead, c.pc);
+      }
+      if (!c.read) memcpy(c.to, c.from, c.from_bytes);
+      memset(static_cast<char*>(c.to) + c.from_bytes, 0, c.bytes - c.from_bytes);
+    }
   }
 }
 
@@ -76,11 +86,13 @@ void Worker::wait_bulk(Thread* thread, unsigned allowed, bool read) {
     return;
   }
   for (size_t i = 0; i + allowed < queue.groups.size(); ++i) {
-    for (AsyncCopy& c : queue.groups[i]) {
-      if (c.read) continue;
-      if (Check::active != nullptr) Check::on->pend(*this, reinterpret_cast<uintptr_t>(c.from), c.bytes, kLeaving, false);
-      memcpy(c.to, c.from, c.bytes);
-      c.read = true;
+    for (auto& batch : queue.groups[i]) {
+      for (AsyncCopy& c : batch->copies) {
+        if (c.read) continue;
+        if (Check::active != nullptr) Check::on->pend(*this, reinterpret_cast<uintptr_t>(c.from), c.bytes, kLeaving, false);
+        memcpy(c.to, c.from, c.bytes);
+        c.read = true;
+      }
     }
   }
 }
@@ -91,14 +103,16 @@ AsyncQueue& Worker::async(unsigned linear) {
   return async_[linear];
 }
 
-// What a thread never waited for has come by the time it has returned.
+// What a thread never waited for has come by the time it has returned, except for what an mbarrier waits for.
 void Worker::finish_async(Thread* thread) {
   AsyncQueue& all = async_[thread->linear];
   for (CopyGroups* queue : {&all.plain, &all.bulk}) {
-    for (const auto& group : queue->groups) land(thread, group);
-    land(thread, queue->open);
+    queue->commit(thread->linear);
+    for (Batches& group : queue->groups) {
+      group.erase(std::remove_if(group.begin(), group.end(), [](const auto& batch) { return batch->number != 0; }), group.end());
+      land(thread, group);
+    }
     queue->groups.clear();
-    queue->open.clear();
   }
 }
 

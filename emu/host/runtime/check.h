@@ -143,6 +143,7 @@ class Check {
   void gather(Worker&, Thread*, uintptr_t barrier);  // a thread arrives at a barrier that is a variable,
   void delivered(Worker& owner, const AsyncCopy&, unsigned number, unsigned issuer);  // a copy comes for an mbarrier,
   void gather_copies(Worker& owner, uintptr_t barrier, unsigned number);              // all of its flight have,
+  void learn_copies(Worker& worker, Thread*, unsigned number);                        // their thread has waited for them by itself,
   void end_phase(uintptr_t barrier);                 // the last one of its phase,
   void pass_phase(Worker&, Thread*, uintptr_t barrier);  // and one that has waited for it
   void arrive(Worker&, const Thread*);  // at a barrier of the cluster

@@ -122,20 +122,28 @@ bool Worker::wait_mbarrier(Thread* thread, const void* address, unsigned phase, 
   }
 }
 
-// Copies of an mbarrier's have come.
-void Worker::deliver(Mbarrier& b, Flight& flight) {
-  long long bytes = 0;
-  for (const AsyncCopy& c : flight.copies) {
+// Copies come that an mbarrier has been told of.
+void Worker::bring(Batch& batch) {
+  batch.come = true;
+  for (const AsyncCopy& c : batch.copies) {
     if (Check::active != nullptr) {
       Check::on->pend(*this, reinterpret_cast<uintptr_t>(c.to), c.bytes, kPending, false);
       if (c.bulk) Check::on->pend(*this, reinterpret_cast<uintptr_t>(c.from), c.bytes, kLeaving, false);
     }
     memcpy(c.to, c.from, c.from_bytes);
     memset(static_cast<char*>(c.to) + c.from_bytes, 0, c.bytes - c.from_bytes);
-    if (Check::active != nullptr) Check::on->delivered(*this, c, kCopies + b.number, flight.issuer);
-    bytes += c.bytes;
+    if (Check::active != nullptr) Check::on->delivered(*this, c, kCopies + batch.number - 1, batch.issuer);
   }
-  if (Check::active != nullptr) Check::on->gather_copies(*this, b.address, kCopies + b.number);
+}
+
+// All copies of a flight have come, some perhaps before.
+void Worker::deliver(Mbarrier& b, Flight& flight) {
+  long long bytes = 0;
+  for (const auto& batch : flight.batches) {
+    if (!batch->come) bring(*batch);
+    for (const AsyncCopy& c : batch->copies) bytes += c.bytes;
+    if (Check::active != nullptr) Check::on->gather_copies(*this, b.address, kCopies + batch->number - 1);
+  }
   polls_ = 0;
   if (flight.bulk) {
     b.bytes -= bytes;
@@ -152,8 +160,8 @@ void Worker::checked_flights() {
       if (!flight.bulk) continue;
       Thread there{};
       there.block = this;
-      there.linear = flight.issuer;
-      const AsyncCopy& c = flight.copies[0];
+      there.linear = flight.batches[0]->issuer;
+      const AsyncCopy& c = flight.batches[0]->copies[0];
       Check::on->report("async copy", "bulk copy of " + std::to_string(c.bytes) + " bytes, which nobody has waited for when the block returns", &there,
                         Check::on->site_of(c.pc), nullptr);
     }
@@ -182,17 +190,20 @@ AsyncCopy Worker::start_bulk(Thread* thread, void* to, const void* from, unsigne
 
 void Worker::copy_for(Thread* thread, AsyncCopy copy, const void* address, const Here& here) {
   Mbarrier& b = mbarrier(thread, address, here);
-  b.flights.push_back({{copy}, thread->linear, true});
+  b.flights.push_back({{std::make_shared<Batch>(Batch{{copy}, thread->linear, false, b.number + 1})}, true});
 }
 
 void Worker::arrive_with_copies(Thread* thread, const void* address, bool own, const Here& here) {
   Mbarrier& b = mbarrier(thread, address, here);
   if (!own && b.pending == 0) fail(thread, cudaErrorLaunchFailure, here, "an arrival at an mbarrier whose phase waits for none");
   CopyGroups& queue = async(thread->linear).plain;
-  Flight flight{std::move(queue.open), thread->linear, false};
-  for (auto& group : queue.groups) flight.copies.insert(flight.copies.end(), group.begin(), group.end());
-  queue.open.clear();
-  queue.groups.clear();
+  queue.close(thread->linear);
+  Flight flight{queue.open, false};
+  for (const Batches& group : queue.groups) flight.batches.insert(flight.batches.end(), group.begin(), group.end());
+  flight.batches.erase(std::remove_if(flight.batches.begin(), flight.batches.end(), [](const auto& batch) { return batch->come; }), flight.batches.end());
+  for (auto& batch : flight.batches) {
+    if (batch->number == 0) batch->number = b.number + 1;
+  }
   if (Check::active != nullptr) Check::on->gather(*this, thread, b.address);
   b.pending += own;
   b.flights.push_back(std::move(flight));
@@ -237,12 +248,12 @@ void bulk_to_shared(void* to, const void* from, unsigned bytes, void* mbarrier, 
 }
 void bulk_to_global(void* to, const void* from, unsigned bytes, const char* file, int line) {
   AsyncCopy copy = running().start_bulk(self(), to, from, bytes, {file, line, PC, 0});
-  running().async(self()->linear).bulk.open.push_back(copy);
+  running().async(self()->linear).bulk.fresh.push_back(copy);
 }
 void proxy_fence() {
   if (Check::active != nullptr) Check::on->proxy_fence(running(), self());
 }
-void bulk_commit() { running().async(self()->linear).bulk.commit(); }
+void bulk_commit() { running().async(self()->linear).bulk.commit(self()->linear); }
 void bulk_wait(unsigned allowed, bool read) { running().wait_bulk(self(), allowed, read); }
 #undef PC
 

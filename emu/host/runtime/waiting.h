@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,28 @@ struct AsyncCopy {
   const void* pc;
   bool bulk = false, read = false;  // whether its source has been read
 };
+struct Batch {  // copies that come together: a group waits for them, mbarriers, or both
+  std::vector<AsyncCopy> copies;
+  unsigned issuer;
+  bool come = false;
+  unsigned number = 0;  // one more than that of the first mbarrier that hears of them
+};
+using Batches = std::vector<std::shared_ptr<Batch>>;
 struct CopyGroups {  // of one thread: what it has issued since its last commit, and what it has committed
-  std::vector<AsyncCopy> open;
-  std::deque<std::vector<AsyncCopy>> groups;
-  void commit() { groups.push_back(std::move(open)), open.clear(); }
+  std::vector<AsyncCopy> fresh;  // and no mbarrier has been told of
+  Batches open;
+  std::deque<Batches> groups;
+
+  void close(unsigned issuer) {
+    if (fresh.empty()) return;
+    open.push_back(std::make_shared<Batch>(Batch{std::move(fresh), issuer}));
+    fresh.clear();
+  }
+  void commit(unsigned issuer) {
+    close(issuer);
+    groups.push_back(std::move(open));
+    open.clear();
+  }
 };
 struct AsyncQueue {
   CopyGroups plain, bulk;
@@ -35,8 +54,7 @@ struct Here {  // a place in the source, and what an access there does
 
 class Worker;
 struct Flight {  // copies under way of which an mbarrier will hear
-  std::vector<AsyncCopy> copies;
-  unsigned issuer;
+  Batches batches;
   bool bulk;           // it counts their bytes, else one arrival
   bool asked = false;  // whether they have come
 };

@@ -154,7 +154,7 @@ class Worker : public BlockView {
   void launch_later(const char* file, int line, std::function<void()> launch);
 
   AsyncQueue& async(unsigned linear);
-  void land(Thread*, const std::vector<AsyncCopy>&);
+  void land(Thread*, const Batches&);
   void wait_bulk(Thread*, unsigned allowed, bool read);
   void finish_async(Thread*);
 
@@ -196,6 +196,7 @@ class Worker : public BlockView {
   void checked_collective(Warp&, unsigned lane, uint32_t group);
   Worker& holder(Thread*, const void*, const Here&);
   Mbarrier& mbarrier(Thread*, const void*, const Here&);
+  void bring(Batch&);
   void deliver(Mbarrier&, Flight&);
   std::string held_text(const Thread*) const;
   void release_named(unsigned number);
