@@ -21,7 +21,8 @@ template <class S>
 __device__ __forceinline__ void find_part(const PagedDecodeParams& p, Block<S>& s) {
     constexpr int kWarps = S::kThreads / 32;
     const int warp = S::thread() / 32, lane = S::thread() % 32;
-    const int64_t rows = p.g * S::kHeadBlocks, count = (p.n + S::kThreads - 1) / S::kThreads;
+    const unsigned rows = static_cast<unsigned>(p.g * S::kHeadBlocks), blocks = static_cast<unsigned>(-p.split);
+    const int64_t count = (p.n + S::kThreads - 1) / S::kThreads;
     const int64_t from = S::thread() * count, to = from + count < p.n ? from + count : p.n;
     long long sum = 0;
     for (int64_t n = from; n < to; ++n) sum += units_of_row<S>(p, p.seq_lens[n]);
@@ -33,7 +34,8 @@ __device__ __forceinline__ void find_part(const PagedDecodeParams& p, Block<S>& 
     sum = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) sum += s.sums[w];
-    const int most = static_cast<int>((sum * rows - p.split - 1) / -p.split);  // at least 1
+    const unsigned long long all = static_cast<unsigned long long>(sum) * rows + blocks - 1;
+    const int most = static_cast<int>(all >> 32 == 0 ? static_cast<unsigned>(all) / blocks : all / blocks);  // at least 1
     int own[kClasses] = {}, before[kClasses];  // parts of a row of each of this thread's sequences, and of all up to them
     for (int64_t n = from; n < to; ++n) {
         const int units = units_of_row<S>(p, p.seq_lens[n]), parts = (units + most - 1) / most;
@@ -52,17 +54,17 @@ __device__ __forceinline__ void find_part(const PagedDecodeParams& p, Block<S>& 
         before[c] -= own[c];
     }
     __syncthreads();
-    int64_t at = blockIdx.x / rows;  // the part's number in its class
+    int at = static_cast<int>(blockIdx.x / rows);  // the part's number in its class
 #pragma unroll
     for (int c = 0; c < kClasses; ++c) {
-        int all = 0;
+        int of_class = 0;
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) {
             if (w < warp) before[c] += s.counts[w][c];
-            all += s.counts[w][c];
+            of_class += s.counts[w][c];
         }
         if (at >= before[c] && at < before[c] + own[c]) {
-            int number = static_cast<int>(at) - before[c];
+            int number = at - before[c];
             for (int64_t n = from; n < to; ++n) {
                 const int len = p.seq_lens[n], units = units_of_row<S>(p, len), parts = (units + most - 1) / most;
                 if (class_of(units, most) != c) continue;
@@ -74,7 +76,7 @@ __device__ __forceinline__ void find_part(const PagedDecodeParams& p, Block<S>& 
                 number -= parts;
             }
         }
-        at -= all;
+        at -= of_class;
     }
     __syncthreads();
 }

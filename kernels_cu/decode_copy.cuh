@@ -82,106 +82,106 @@ struct Stream {
     const int32_t* const table;  // page ids of the sequence
     uint64_t keys, values;  // what this thread copies of page 0: its first bytes
     int keys_to, values_to;  // and where they go to in a stage
-    int left = 0;  // stages that are still to be copied
-    int stage = 0;  // the next of them, in its tile
-    int unit = 0;  // whose stages are copied next
+    const int slot, thread;  // the tile of a unit that this thread copies, and its number among those that do
     int buffer = 0;  // of the stage that the work takes next
-    Tile at;  // that unit's tile
 
     __device__ __forceinline__ Stream(const PagedDecodeParams& params, const Steps& bytes, Block<S>& block, const Row& of, int64_t n, int64_t g)
-        : p(params), s(block), row(of), steps(bytes), table(p.block_tables + n * p.block_tables_stride[0]) {
+        : p(params), s(block), row(of), steps(bytes), table(p.block_tables + n * p.block_tables_stride[0]),
+          slot(S::fed_slot()), thread(S::fed_thread()) {
         if (kDense) steps.k_vector = kPage * 16, steps.k_token = 16, steps.v_dim = kPage * kSize;
         if (!kRows) steps.v_token = kSize;
-        at.thread = S::fed_thread();
-        at.slot = S::fed_slot();
         keys = reinterpret_cast<uint64_t>(p.k_cache + g * p.k_cache_stride[1]);
         keys = offset(offset(keys, piece(), steps.k_vector), token() % (kPage < kStep ? kPage : kStep), steps.k_token);
         values = reinterpret_cast<uint64_t>(p.v_cache + g * p.v_cache_stride[1]);
-        if (!kRows) values = offset(offset(values, at.thread / kRuns, steps.v_dim), run() % kPage, steps.v_token);
+        if (!kRows) values = offset(offset(values, thread / kRuns, steps.v_dim), run() % kPage, steps.v_token);
         keys_to = kept(16 * place_of_key<kPieces>(token(), piece()));
-        values_to = kept(kRows ? 16 * at.thread : place_of_run(at.thread / kRuns));
+        values_to = kept(kRows ? 16 * thread : place_of_run(thread / kRuns));
     }
 
     // This thread's first place in a pass over K, and over V.
-    __device__ __forceinline__ int piece() const { return kRows ? at.thread % kPieces : at.thread / kStep; }
-    __device__ __forceinline__ int token() const { return kRows ? at.thread / kPieces : at.thread % kStep; }
-    __device__ __forceinline__ int run() const { return at.thread % kRuns * kRunLength; }
+    __device__ __forceinline__ int piece() const { return kRows ? thread % kPieces : thread / kStep; }
+    __device__ __forceinline__ int token() const { return kRows ? thread / kPieces : thread % kStep; }
+    __device__ __forceinline__ int run() const { return thread % kRuns * kRunLength; }
 
     // Where a dimension's run of tokens goes to in a stage.
     __device__ __forceinline__ int place_of_run(int dim) const {
         return 16 * place_of_value<(kRows ? 1 : S::kTokensOfStage / kX)>(dim, run() / kX) + run() % kX * kSize;
     }
 
-    // Asks for the page ids of a unit that may turn out to have no tokens.
-    __device__ __forceinline__ void ask(int own_unit) {
-        at.buffer = own_unit & 1;
-        at.origin = (own_unit * S::kTiles + at.slot) * kTile;
-        copy_table(at);
-        __pipeline_commit();
+    __device__ __forceinline__ Tile tile(int unit) const { return tile_of<S>(row, unit, slot, thread); }
+
+    // Asks for the page ids of a unit. Those of tokens that take no part come with the others and are not used.
+    __device__ __forceinline__ void ask(int unit) const {
+        const int first = (unit * S::kTiles + slot) * kTile / kPage;
+#pragma unroll 1
+        for (int i = thread; i < kTable; i += S::kCopiers) {
+            copy<4>(&s.table[slot][unit & 1][i], reinterpret_cast<uint64_t>(table + first + i), first + i < p.max_pages);
+        }
     }
 
-    __device__ __forceinline__ Tile tile(int number) const { return tile_of<S>(row, number, at.slot, at.thread); }
-
-    // Copies the first stages of units [first_unit, end), or gets ready to; own_unit is what was asked for.
-    __device__ __forceinline__ void begin(int own_unit, int first_unit, int end) {
-        unit = first_unit, at = tile(unit);
-        if (!at.live()) at = tile(++unit);
-        left = unit < end ? (end - unit - (tile(end - 1).live() ? 0 : 1)) * S::kStages : 0;
-        if (unit != own_unit && left > 0) copy_table(at);
+    // The first of units [first_unit, end) in which this tile has tokens, if it is not `end`, with its page ids; own_unit is what was asked for.
+    __device__ __forceinline__ int begin(int own_unit, int first_unit, int end) {
+        const int unit = tile(first_unit).live() ? first_unit : first_unit + 1;
+        if (unit != own_unit && unit < end) ask(unit);
         __pipeline_commit();
         __pipeline_wait_prior(0);
         wait_for_copiers<S>();
-#pragma unroll 1
-        for (int i = 0; i < S::kAhead && !S::kFeeds; ++i) copy_next(i);
+        return unit;
     }
 
-    // The next stage for the work. It stays until this is called again.
-    __device__ __forceinline__ const unsigned char* next() {
+    // Copies the first stages.
+    __device__ __forceinline__ void start(int own_unit, int first_unit, int end) {
+        const int unit = begin(own_unit, first_unit, end);
+#pragma unroll 1
+        for (int i = 0; i < S::kAhead; ++i) {
+            copy_stage_of(unit, i, end, i);
+            __pipeline_commit();
+        }
+    }
+
+    // Stage `stage` of the tile that is worked on, and copies the stage that is kAhead further. It stays until this is called again.
+    __device__ __forceinline__ const unsigned char* next(int stage, const Tile& at, int unit, int end) {
         __pipeline_wait_prior(S::kAhead - 1);
         wait_for_tile<S>();  // everybody's copies are there, and everybody is done with the buffer that comes next
-        const int from = buffer;
-        copy_next(S::kAhead == S::kBuffers ? from : from == 0 ? S::kBuffers - 1 : from - 1);  // from + ahead, around
+        const int from = buffer, further = stage + S::kAhead;
+        const int to = S::kAhead == S::kBuffers ? from : from == 0 ? S::kBuffers - 1 : from - 1;  // from + ahead, around
+        if (further < S::kStages) {
+            copy_stage(further, at, to);
+        } else {
+            copy_stage_of(unit + 1, further - S::kStages, end, to);
+        }
+        __pipeline_commit();
         buffer = from + 1 == S::kBuffers ? 0 : from + 1;
         return s.stage[at.slot][from];
     }
 
-    // Copies the next stage, where there is one, into a buffer; with a tile's first stage go the page ids of the next tile.
-    __device__ __forceinline__ void copy_next(int to) {
-        if (left > 0) {
-            unsigned char* target = s.stage[at.slot][to];
-            if (S::kFeeds && stage == 0) {  // the page ids came with the first stage of the tile before
-                __pipeline_wait_prior(S::kStages - 1);
-                __syncwarp();
-            }
-            if (stage < S::kStagesOfK) {
-                if (stage == 0 && left > S::kStages) copy_table(tile(unit + 1));
-                copy_keys(stage * kPieces, target);
-            } else {
-                copy_values((stage - S::kStagesOfK) * S::kTokensOfStage, target);
-            }
-            --left;
-            if (++stage == S::kStages) stage = 0, at = tile(++unit);
-        }
-        __pipeline_commit();
+    // Copies a stage of a unit, if there is one and this tile has tokens in it; with a tile's first stage go the page ids of the next tile.
+    __device__ __forceinline__ void copy_stage_of(int unit, int stage, int end, int to) const {
+        if (unit >= end) return;
+        const Tile at = tile(unit);
+        if (!at.live()) return;
+        if (stage == 0 && unit + 1 < end) ask(unit + 1);
+        copy_stage(stage, at, to);
     }
 
-    // The page ids of a tile. Those of tokens that take no part are read with the others and not used.
-    __device__ __forceinline__ void copy_table(const Tile& tile) const {
-        const int first = tile.origin / kPage;
-#pragma unroll 1
-        for (int i = tile.thread; i < kTable; i += S::kCopiers) {
-            copy<4>(&s.table[tile.slot][tile.buffer][i], reinterpret_cast<uint64_t>(table + first + i), first + i < p.max_pages);
+    // Copies a stage of a tile into a buffer.
+    __device__ __forceinline__ void copy_stage(int stage, const Tile& at, int to) const {
+        unsigned char* target = s.stage[at.slot][to];
+        if (stage < S::kStagesOfK) {
+            copy_keys(stage * kPieces, at, target);
+        } else {
+            copy_values((stage - S::kStagesOfK) * S::kTokensOfStage, at, target);
         }
     }
 
     // Tokens of a page before the tile: a page may hold several tiles.
-    __device__ __forceinline__ int before_tile() const { return kPage > kTile ? at.origin % kPage : 0; }
+    __device__ __forceinline__ int before_tile(const Tile& at) const { return kPage > kTile ? at.origin % kPage : 0; }
 
     // Vectors [vector, vector + kPieces) of every token's K.
-    __device__ __forceinline__ void copy_keys(int vector, unsigned char* to) const {
+    __device__ __forceinline__ void copy_keys(int vector, const Tile& at, unsigned char* to) const {
         constexpr int kPasses = kTile / kStep;
         const int own = token();
-        const uint64_t base = offset(offset(keys, vector, steps.k_vector), before_tile(), steps.k_token);
+        const uint64_t base = offset(offset(keys, vector, steps.k_vector), before_tile(at), steps.k_token);
         const int32_t* ids = &s.table[at.slot][at.buffer][own / kPage];
         unsigned char* target = to + keys_to;
         if (kVectors % kPieces != 0 && vector + piece() >= kVectors) return;
@@ -203,7 +203,7 @@ struct Stream {
     }
 
     // V of tokens [token, token + kTokensOfStage), a token's dimensions or a dimension's tokens side by side.
-    __device__ __forceinline__ void copy_values(int token, unsigned char* to) const {
+    __device__ __forceinline__ void copy_values(int token, const Tile& at, unsigned char* to) const {
         const int32_t* ids = s.table[at.slot][at.buffer];
         if constexpr (kRows) {
             constexpr int kCopies = S::kTokensOfStage * kVectors, kPasses = (kCopies + S::kCopiers - 1) / S::kCopiers;
@@ -211,12 +211,12 @@ struct Stream {
             for (int i = 0; i < kPasses; ++i) {
                 const int number = at.thread + i * S::kCopiers, t = token + number / kVectors;
                 if (kCopies % S::kCopiers != 0 && number >= kCopies) continue;
-                const uint64_t from = offset(offset(values, ids[t / kPage], steps.v_page), before_tile() + t % kPage, steps.v_token);
+                const uint64_t from = offset(offset(values, ids[t / kPage], steps.v_page), before_tile(at) + t % kPage, steps.v_token);
                 copy<16>(to + values_to + 16 * i * S::kCopiers, from + number % kVectors * 16, t >= at.low && t < at.high);
             }
         } else {
             const int t = token + run();
-            const int inner = before_tile() + (kPage > S::kTokensOfStage ? token % kPage : 0);
+            const int inner = before_tile(at) + (kPage > S::kTokensOfStage ? token % kPage : 0);
             const uint64_t from = offset(offset(values, inner, steps.v_token), ids[static_cast<unsigned>(t) / kPage], steps.v_page);
             const bool there = t + kRunLength > at.low && t < at.high;
             constexpr int kPieces = S::kTokensOfStage / kX;  // of a dimension

@@ -51,10 +51,10 @@ struct Reader {
     __device__ __forceinline__ Reader(const PagedDecodeParams&, const Steps&, Block<S>& block, const Row&, int64_t, int64_t)
         : s(block), slot(S::thread() / S::kLanes), lane(S::thread() % 32) {}
     __device__ __forceinline__ void ask(int) {}
-    __device__ __forceinline__ void begin(int, int, int) {}
+    __device__ __forceinline__ void start(int, int, int) {}
 
     // The next stage. It stays until this is called again.
-    __device__ __forceinline__ const unsigned char* next() {
+    __device__ __forceinline__ const unsigned char* next(int, const Tile&, int, int) {
         if (last >= 0) {
             __syncwarp();
             if (lane == 0) arrive(&s.empty[slot * S::kBuffers + last]);
@@ -76,8 +76,8 @@ __device__ __forceinline__ void feed(const PagedDecodeParams& p, const Steps& st
     Stream<S> stream(p, steps, s, row, own.n, g);
     stream.ask(own.unit);
     measure<S::kTiles>(p, own.n, p.seq_lens[own.n], row);
-    uint64_t *full = &s.full[stream.at.slot * S::kBuffers], *empty = &s.empty[stream.at.slot * S::kBuffers];
-    if (stream.at.thread == 0) {
+    uint64_t *full = &s.full[stream.slot * S::kBuffers], *empty = &s.empty[stream.slot * S::kBuffers];
+    if (stream.thread == 0) {
 #pragma unroll
         for (int i = 0; i < S::kBuffers; ++i) {
             init_mbarrier(&full[i], S::kCopiers);
@@ -86,18 +86,28 @@ __device__ __forceinline__ void feed(const PagedDecodeParams& p, const Steps& st
     }
     __syncwarp();
     arrive_at<S::kAllThreads>(2 + S::kTiles);  // those that compute may use the mbarriers
-    stream.begin(own.unit, first_unit_of(own, row), end_unit_of(own, row));
+    const int end = end_unit_of(own, row);
+    int unit = stream.begin(own.unit, first_unit_of(own, row), end);
     Turn<S> turn;
-    for (int count = 0; stream.left > 0; ++count) {
-        if (count >= S::kBuffers) wait(&empty[turn.buffer], turn.round ^ 1);
-        stream.copy_next(turn.buffer);
-        if constexpr (kSmallestCopy < 4) {  // which is no copy that an mbarrier could wait for
-            __pipeline_wait_prior(0);
-            arrive(&full[turn.buffer]);
-        } else {
-            arrive_with_copies(&full[turn.buffer]);
+    for (bool wrapped = false; unit < end && stream.tile(unit).live(); ++unit) {
+        __pipeline_wait_prior(0);
+        __syncwarp();  // the page ids are there, and everybody is done with those that come next
+        if (unit + 1 < end) stream.ask(unit + 1);
+        __pipeline_commit();
+        const Tile at = stream.tile(unit);
+        for (int stage = 0; stage < S::kStages; ++stage) {
+            if (wrapped) wait(&empty[turn.buffer], turn.round ^ 1);
+            stream.copy_stage(stage, at, turn.buffer);
+            if constexpr (kSmallestCopy < 4) {  // which is no copy that an mbarrier could wait for
+                __pipeline_commit();
+                __pipeline_wait_prior(0);
+                arrive(&full[turn.buffer]);
+            } else {
+                arrive_with_copies(&full[turn.buffer]);
+            }
+            turn.advance();
+            wrapped = wrapped || turn.buffer == 0;
         }
-        turn.advance();
     }
     row.cluster = shares_in_cluster<S>(row);
     attend_join<S>(row);

@@ -149,7 +149,7 @@ __device__ __forceinline__ void decode_part(const PagedDecodeParams& p, const St
         if (S::kClusters && row.cluster) join_cluster(p, s);
         return;
     }
-    stages.begin(own.unit, unit, end);
+    stages.start(own.unit, unit, end);
     Walk walk = {0.0f, 0.0f};
     float a[S::kElements];
     for (; unit < end; ++unit) {
@@ -158,7 +158,7 @@ __device__ __forceinline__ void decode_part(const PagedDecodeParams& p, const St
         if (at.live()) {
 #pragma unroll 1
             for (int stage = 0; stage < S::kStagesOfK; ++stage) {
-                const unsigned char* keys = stages.next();
+                const unsigned char* keys = stages.next(stage, at, unit, end);
                 if (kFp8 && row.k_scale != 1.0f) {
                     add_dot_products<true>(s, at, stage * S::kVectorsOfStage, keys, s2);
                 } else {
@@ -174,7 +174,7 @@ __device__ __forceinline__ void decode_part(const PagedDecodeParams& p, const St
             float of_tile[S::kDims][S::kHeads] = {};
 #pragma unroll 1
             for (int stage = 0; stage < S::kStagesOfV; ++stage) {
-                const unsigned char* values = stages.next();
+                const unsigned char* values = stages.next(S::kStagesOfK + stage, at, unit, end);
                 const int token = stage * S::kTokensOfStage;
                 if (token < at.low || token + S::kTokensOfStage > at.high) {
                     add_some_values(s, at, token, values, of_tile);
