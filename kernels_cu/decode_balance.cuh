@@ -15,13 +15,33 @@ __device__ __forceinline__ int class_of(int units, int most) {
     return units > most ? 0 : 2 * units > most ? 1 : 4 * units > most ? 2 : 3;
 }
 
-// What this block takes: s.part. Every block goes through all sequences, a thread through neighbours: first for the sum of their units, from
+// What a part has at most: a fair share of `sum` units of each of `rows` rows, at least one.
+__device__ __forceinline__ int fair_share(const PagedDecodeParams& p, long long sum, unsigned rows) {
+    const unsigned blocks = static_cast<unsigned>(-p.split);
+    const unsigned long long all = static_cast<unsigned long long>(sum) * rows + blocks - 1;
+    return static_cast<int>(all >> 32 == 0 ? static_cast<unsigned>(all) / blocks : all / blocks);
+}
+
+// Part `number` of the `parts` of a row of sequence n: the first units come before those of a window.
+template <class S>
+__device__ __forceinline__ Part part_of(const PagedDecodeParams& p, int64_t n, int row, int len, int units, int parts, int number) {
+    const int each = (units + parts - 1) / parts, first = (len > 0 ? first_token(p, len) / (S::kTiles * kTile) : 0) + number * each;
+    return {n, row, first, first + each};
+}
+
+// What this block takes; nothing, where it says sequence p.n. A sequence alone needs no search. Else every block goes through all sequences, a thread through neighbours: first for the sum of their units, from
 // which follows what a part has at most; then for the place of the block's part among all of a class.
 template <class S>
-__device__ __forceinline__ void find_part(const PagedDecodeParams& p, Block<S>& s) {
+__device__ __forceinline__ Part find_part(const PagedDecodeParams& p, Block<S>& s) {
+    const unsigned rows = static_cast<unsigned>(p.g * S::kHeadBlocks);
+    const int row = static_cast<int>(blockIdx.x % rows);
+    int at = static_cast<int>(blockIdx.x / rows);  // the part's number, later in its class
+    if (p.n == 1) {
+        const int len = p.seq_lens[0], units = units_of_row<S>(p, len), most = fair_share(p, units, rows), parts = (units + most - 1) / most;
+        return at < parts ? part_of<S>(p, 0, row, len, units, parts, at) : Part{1, 0, 0, 0};
+    }
     constexpr int kWarps = S::kThreads / 32;
     const int warp = S::thread() / 32, lane = S::thread() % 32;
-    const unsigned rows = static_cast<unsigned>(p.g * S::kHeadBlocks), blocks = static_cast<unsigned>(-p.split);
     const int64_t count = (p.n + S::kThreads - 1) / S::kThreads;
     const int64_t from = S::thread() * count, to = from + count < p.n ? from + count : p.n;
     long long sum = 0;
@@ -34,8 +54,7 @@ __device__ __forceinline__ void find_part(const PagedDecodeParams& p, Block<S>& 
     sum = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) sum += s.sums[w];
-    const unsigned long long all = static_cast<unsigned long long>(sum) * rows + blocks - 1;
-    const int most = static_cast<int>(all >> 32 == 0 ? static_cast<unsigned>(all) / blocks : all / blocks);  // at least 1
+    const int most = fair_share(p, sum, rows);
     int own[kClasses] = {}, before[kClasses];  // parts of a row of each of this thread's sequences, and of all up to them
     for (int64_t n = from; n < to; ++n) {
         const int units = units_of_row<S>(p, p.seq_lens[n]), parts = (units + most - 1) / most;
@@ -54,7 +73,6 @@ __device__ __forceinline__ void find_part(const PagedDecodeParams& p, Block<S>& 
         before[c] -= own[c];
     }
     __syncthreads();
-    int at = static_cast<int>(blockIdx.x / rows);  // the part's number in its class
 #pragma unroll
     for (int c = 0; c < kClasses; ++c) {
         int of_class = 0;
@@ -69,8 +87,7 @@ __device__ __forceinline__ void find_part(const PagedDecodeParams& p, Block<S>& 
                 const int len = p.seq_lens[n], units = units_of_row<S>(p, len), parts = (units + most - 1) / most;
                 if (class_of(units, most) != c) continue;
                 if (number < parts) {
-                    const int each = (units + parts - 1) / parts, first = (len > 0 ? first_token(p, len) / (S::kTiles * kTile) : 0) + number * each;
-                    s.part = {n, static_cast<int>(blockIdx.x % rows), first, first + each};
+                    s.part = part_of<S>(p, n, row, len, units, parts, number);
                     break;
                 }
                 number -= parts;
@@ -79,4 +96,5 @@ __device__ __forceinline__ void find_part(const PagedDecodeParams& p, Block<S>& 
         at -= of_class;
     }
     __syncthreads();
+    return s.part;
 }

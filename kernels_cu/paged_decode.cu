@@ -100,8 +100,7 @@ __device__ __forceinline__ void decode_part(const PagedDecodeParams& p, const St
     const int thread = S::thread(), units = S::kTiles == 1 ? 1 : static_cast<int>(p.split), first = static_cast<int>(blockIdx.y) * units;
     Part own = {first_sequence + blockIdx.z, static_cast<int>(blockIdx.x), first, first + units};
     if (S::kBalances && p.split < 0) {
-        find_part(p, s);
-        own = s.part;
+        own = find_part(p, s);
         if (own.n == p.n) return;
     }
     const int64_t n = own.n, g = own.row / S::kHeadBlocks, head = g * kGroup + own.row % S::kHeadBlocks * S::kHeads;
