@@ -89,14 +89,14 @@ __device__ __forceinline__ void feed(const PagedDecodeParams& p, const Steps& st
     const int end = end_unit_of(own, row);
     int unit = stream.begin(own.unit, first_unit_of(own, row), end);
     Turn<S> turn;
-    for (bool wrapped = false; unit < end && stream.tile(unit).live(); ++unit) {
+    for (; unit < end && stream.tile(unit).live(); ++unit) {
         __pipeline_wait_prior(0);
         __syncwarp();  // the page ids are there, and everybody is done with those that come next
         if (unit + 1 < end) stream.ask(unit + 1);
         __pipeline_commit();
         const Tile at = stream.tile(unit);
         for (int stage = 0; stage < S::kStages; ++stage) {
-            if (wrapped) wait(&empty[turn.buffer], turn.round ^ 1);
+            wait(&empty[turn.buffer], turn.round ^ 1);  // of the round before; in the first nothing is waited for
             stream.copy_stage(stage, at, turn.buffer);
             if constexpr (kSmallestCopy < 4) {  // which is no copy that an mbarrier could wait for
                 __pipeline_commit();
@@ -106,7 +106,6 @@ __device__ __forceinline__ void feed(const PagedDecodeParams& p, const Steps& st
                 arrive_with_copies(&full[turn.buffer]);
             }
             turn.advance();
-            wrapped = wrapped || turn.buffer == 0;
         }
     }
     row.cluster = shares_in_cluster<S>(row);

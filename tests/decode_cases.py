@@ -100,7 +100,7 @@ LENGTHS = [
     case("balanced-generous-bound", "a bound far above the lengths", lens=(20, 600), columns=100, split=-3),
     case("balanced-fp8", "over fp8 caches", cache="e4m3", scales=(0.7, 1.3), lens=(1100, 3, 600), split=-4),
     case("balanced-nhd", "over a token-major cache", "bf16", layout="nhd", lens=(1100, 3, 600), split=-4),
-    *(case(f"balanced-alone-{length}", "the parts of a sequence alone need no search", "bf16", h=3, d=16, lens=(length,), window=window, split=-5)
+    *(case(f"balanced-alone-{length}", "the parts of a sequence alone need no search", h=3, d=16, lens=(length,), window=window, split=-5)
       for length, window in ((0, 0), (1, 0), (5500, 0), (2600, 1500))),
     case("balanced-empty", "nothing but sequences of length 0", lens=(0, 0, 0), split=-4),
     case("empty", "nothing but sequences of length 0", lens=(0, 0, 0)),
