@@ -39,7 +39,9 @@ void Worker::named(Thread* thread, unsigned number, unsigned count, bool wait, b
   thread->line = here.line;
   thread->op = Op::named_barrier;
   unsigned whole = warp_count_ * 32;
-  if (number == 0 && wait && (count == 0 || count == whole)) return barrier(thread, Op::syncthreads, 0, here.file, here.line);
+  // bar.sync 0 is __syncthreads(); with a count others may arrive at it without waiting, unless some wait at __syncthreads() already.
+  bool plain = count == 0 || (count == whole && arrived_ != 0);
+  if (number == 0 && wait && plain) return barrier(thread, Op::syncthreads, 0, here.file, here.line);
   if (number > 15) fail(thread, cudaErrorLaunchFailure, here, "barrier " + std::to_string(number) + " of a block's 16");
   if (count % 32 != 0 || count > whole || (count == 0 && !wait)) {
     fail(thread, cudaErrorLaunchFailure, here, "barrier " + std::to_string(number) + " for " + std::to_string(count) + " threads of a block of " +
