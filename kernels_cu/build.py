@@ -33,6 +33,9 @@ NVCC_FLAGS = (
     "-prec-sqrt=true",  # C5
 )
 
+#: An include directive that names a file of the project's own.
+QUOTED = r'^\s*#\s*include\s*"([^"]+)"'
+
 
 class BuildError(RuntimeError):
     """A compiler refused a source; the text holds its messages."""
@@ -53,7 +56,7 @@ def source(stem: str) -> Path:
 def _read(path: Path, changed: int) -> tuple[str, list[Path]]:
     """A file's text and the files that it includes with quotes; ``changed`` is its time of change."""
     text = path.read_text()
-    return text, [(path.parent / name).resolve() for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', text, re.M)]
+    return text, [(path.parent / name).resolve() for name in re.findall(QUOTED, text, re.M)]
 
 
 def texts(path: Path) -> dict[Path, str]:
@@ -116,20 +119,24 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+def place(key_parts: list[str], name: str) -> Path:
+    """Where the cache keeps the file ``name`` under the key of ``key_parts``, whether it is there or not."""
+    key = hashlib.sha256("\0".join(key_parts).encode(errors="surrogateescape")).hexdigest()[:24]
+    return cache_folder() / f"{key}-{name}"
+
+
 def cached(key_parts: list[str], name: str, make: Callable[[Path], None]) -> Path:
     """The file ``name`` under the key of ``key_parts``, made by ``make(path)`` where it is absent.
 
     Processes that want the same file wait for the first; an interrupted build leaves nothing under the final name.
     """
-    key = hashlib.sha256("\0".join(key_parts).encode(errors="surrogateescape")).hexdigest()[:24]
-    folder = cache_folder()
-    final = folder / f"{key}-{name}"
+    final = place(key_parts, name)
     if final.exists():
         return final
-    folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / f"{key}.lock"):
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(final.with_name(final.name.partition("-")[0] + ".lock")):
         if not final.exists():
-            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            with tempfile.TemporaryDirectory(dir=final.parent) as scratch:
                 make(Path(scratch) / name)
                 os.replace(Path(scratch) / name, final)
     return final
