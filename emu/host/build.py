@@ -153,14 +153,13 @@ def _needs_c_headers(text: str, path: str) -> bool:
     parts = regions(text, path)
     if any(region.file.endswith("/cmath") for region in parts):
         return True  # they are paid for already, and CUDA has the float overloads outside of std too
-    return bool(implicit.used([token for region in parts if not _verbatim(region) for token in tokenize(text, region)]))
+    own = (region for region in parts if not _verbatim(region) and implicit.may_use(text, region.start, region.end))
+    return bool(implicit.used([token for region in own for token in tokenize(text, region)]))
 
 
 def _has_asm(text: str, path: str) -> bool:
     """Whether a text has inline assembly: include/samebits/ptx.h is read only for it."""
-    if "asm" not in text:
-        return False
-    parts = (region for region in regions(text, path) if not _verbatim(region))
+    parts = (region for region in regions(text, path) if not _verbatim(region) and "asm" in text[region.start : region.end])
     return any(token.text in ASM for region in parts for token in tokenize(text, region))
 
 
