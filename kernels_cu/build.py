@@ -162,7 +162,7 @@ def host_library(kernel: Kernel, constants: Mapping[str, str], *, check: bool = 
         raise BuildError("no C++ compiler: neither $CXX nor g++ nor clang++ was found")
 
     def make(out: Path) -> None:
-        options = {"defines": dict(constants), "include_dirs": [SOURCES], "footer": kernel.layout_asserts(), "runtime_dir": cache_folder()}
+        options = {"defines": dict(constants), "include_dirs": [SOURCES], "footer": kernel.layout_asserts()}
         try:
             host.build(source(kernel.stem), out=out, check=check, **options)
         except (host.BuildError, host.TranslationError) as error:
