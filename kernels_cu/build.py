@@ -33,8 +33,8 @@ NVCC_FLAGS = (
     "-prec-sqrt=true",  # C5
 )
 
-#: Flags for the emulator beside its own: with -O2 builds take half as long again, and our kernels run as fast as with -O1. Vectors of 16 bytes
-#: are one access, as on a GPU, so that one at a wrong address fails.
+#: Flags for the emulator beside its own: with -O2 builds take half as long again, and our kernels run as fast as with -O1. Vectors of 16
+#: bytes are one access, as on a GPU, so that one at a wrong address fails.
 HOST_FLAGS = ("-O1", "-ftree-slp-vectorize")
 #: An include directive that names a file of the project's own.
 QUOTED = r'^\s*#\s*include\s*"([^"]+)"'
