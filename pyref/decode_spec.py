@@ -11,6 +11,7 @@ TILE = 128  # tokens, C13
 SPAN = 4  # tiles, C13
 PAGES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # tokens of a page
 MAX_D = 256
+SEARCHED = 4096  # sequences: as balanced parts every block goes through their lengths
 MAX_SEQ_LEN = 2**31 - TILE * SPAN  # the kernel counts the tokens of a row in 32 bits
 
 
@@ -29,7 +30,8 @@ def choose_split(sequences: int, kv_heads: int, max_seq_len: int, multiprocessor
     shares would (they are counted on the device). It changes speed and never a byte (C13).
 
     Few sequences want many small blocks. Where all blocks fit the device at once, four a multiprocessor, they take one or two spans. With
-    more to do, rows of up to eight spans are not divided. Longer ones may be of any length: parts are balanced.
+    more to do, rows of up to eight spans are not divided. Longer ones may be of any length: parts are balanced, unless so many sequences
+    fill the device for long anyway that a block would search their lengths as long as it computes.
     """
     rows, longest, resident = sequences * kv_heads, max(1, spans(max_seq_len)), 4 * multiprocessors
     if rows * tiles(max_seq_len) <= multiprocessors:
@@ -37,7 +39,7 @@ def choose_split(sequences: int, kv_heads: int, max_seq_len: int, multiprocessor
     for split in (1, 2):
         if rows * -(-longest // split) <= resident:
             return split
-    return longest if longest <= 8 else -resident
+    return longest if longest <= 8 or sequences > SEARCHED else -resident
 
 
 def shares(call: Call) -> int:

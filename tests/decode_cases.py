@@ -92,7 +92,7 @@ LENGTHS = [
     *(case(f"d8-eight-spans-warps{warps}", "a row's states in as many blocks as a cluster has, and in memory", h=3, d=8,
            lens=(4096, 0, 3585, 513), split=1, warps=warps, sinks="mixed", window=3000) for warps in (1, 2)),
     *(case(f"d8-balanced-{blocks}", f"no part above the fair share of {blocks} blocks, long parts first, rows whole and divided", h=2, g=2,
-           d=8, lens=(5500, 1025, 0, 1, 3000, 513), split=-blocks) for blocks in (1, 2, 3, 7, 12, 45, 65535)),
+           d=8, lens=(5500, 1025, 0, 1, 3000, 513), split=-blocks) for blocks in (1, 2, 3, 7, 12, 45, 48, 99)),  # of 48 spans
     case("balanced-window", "parts of windows, with sinks, two blocks a kv head", "bf16", h=18, g=2, lens=(1100, 0, 600), window=700,
          sinks="mixed", split=-5),
     case("balanced-many-sequences", "more sequences than a block has threads, of every class", h=1, d=8, n=300,

@@ -196,6 +196,43 @@ def test_a_wrong_kernel_fails_and_the_text_leads_to_it(
     assert f"FAILED: {count} problems" in out
 
 
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("body", "runs", "wrong"),
+    [
+        ("out[threadIdx.x] = sb::to_f32(p.x[SB_D]);", 1, {}),
+        ('static_assert(SB_D != 128, "unfit");', 3, {"T=f16 D=128": "does not compile"}),  # all, and then each alone
+    ],
+)
+def test_specialisations_are_built_together_and_told_apart(
+    tiny: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, body: str, runs: int, wrong: dict[str, str]
+) -> None:
+    tiny(body)
+    commands = []
+    plain = build.run_nvcc
+    monkeypatch.setattr(build, "run_nvcc", lambda command: (commands.append(command), plain(command))[1])
+    constants = ({"SB_T": "sb::f16", "SB_D": d} for d in ("64", "128"))
+    batch = [compile_check.Job("tiny", each, ("sm_75", "sm_90"), toolkit.toolkit(str(NVCC)), compare=False) for each in constants]
+    results = compile_check.check(batch)
+    assert len(commands) == runs
+    found = {compile_check.describe(job.constants): result for job, result in zip(batch, results, strict=True)}
+    assert {name: finding.rule for name, result in found.items() for finding in result.findings} == wrong
+    for name, result in found.items():
+        assert [(ptx.short_name(entry.entry), entry.arch) for entry in result.entries] == [
+            ("tiny_kernel", arch) for arch in ("sm_75", "sm_90") if name not in wrong
+        ]
+
+
+def test_jobs_that_differ_in_constants_alone_make_a_batch(tiny: Callable[[str], None]) -> None:
+    tiny("")
+    jobs, _ = compile_check.plan(["tiny"], [fake("1.0.0", *compile_check.ARCHES), fake("2.0.0", "sm_90")], everything=False)
+    batches = compile_check.batches(jobs * compile_check.BATCH)
+    assert sorted(str(job) for batch in batches for job in batch) == sorted(map(str, jobs * compile_check.BATCH))
+    assert max(map(len, batches)) == compile_check.BATCH
+    for batch in batches:
+        assert len({(job.arches, job.toolkit, job.compare) for job in batch}) == 1
+
+
 def test_spills_fail_up_to_a_head_size(
     tiny: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -303,7 +303,7 @@ def test_without_assembly(tmp_path: Path) -> None:
     compiler = host.find_compiler()
     assert compiler is not None
     usual = host.runtime_library(compiler)
-    command = [compiler, "-std=c++17", "-O1", "-fPIC", "-shared", "-pthread", "-DSAMEBITS_UCONTEXT", f"-I{host.INCLUDE_DIR}"]
+    command = [compiler, "-std=c++17", "-O0", "-fPIC", "-shared", "-pthread", "-DSAMEBITS_UCONTEXT", f"-I{host.INCLUDE_DIR}"]
 
     def make(out: Path) -> None:
         subprocess.run([*command, str(host.RUNTIME_DIR / "runtime.cpp"), f"-Wl,-soname,{usual.name}", "-o", str(out)], check=True)

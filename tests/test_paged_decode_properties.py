@@ -13,7 +13,7 @@ import pytest
 from kernels_cu import build
 from pyref import contract, paged_decode
 from pyref.cache_types import FP8
-from pyref.decode_spec import SPAN, TILE, choose_split, spans
+from pyref.decode_spec import SEARCHED, SPAN, TILE, choose_split, spans
 from tests import harness
 from tests.decode_cases import CASES
 from tests.decode_inputs import LAYOUTS, case, derived, inputs
@@ -89,11 +89,13 @@ def test_the_launcher_chooses_among_shares_that_exist() -> None:
     for rows, longest in itertools.product((1, 2, 8, 32, 100, 528, 1000, 5000, 10**6), (0, 1, 128, 129, 513, 4096, 65536, 10**6)):
         split = choose_split(rows, 1, longest)
         assert split < 0 or split <= max(1, spans(longest))
-        assert split == choose_split(1, rows, longest), "sequences and kv heads count alike"
+        assert rows > SEARCHED or split == choose_split(1, rows, longest), "sequences and kv heads count alike"
     assert choose_split(1, 8, 1024) == 0, "few rows: a tile a block"
     assert choose_split(16, 8, 4096) == 2, "blocks that fill the GPU"
     assert choose_split(256, 8, 4096) == 8, "many short rows: a block each"
     assert choose_split(256, 8, 8192) == -528, "many rows that may be long: balanced"
+    assert choose_split(SEARCHED, 1, 8192) == -528, "the last that is searched"
+    assert choose_split(SEARCHED + 1, 1, 8192) == 16, "blocks times sequences would grow as their square: a row a block"
     assert choose_split(64, 8, 2048, multiprocessors=10**6) == 0
 
 

@@ -4,6 +4,7 @@ Every specialisation that a case names is built for sm_90; a few, in which every
 and by every further toolkit for sm_90. Architectures for which the preprocessor leaves the same text share a PTX: those from sm_90 on
 that of sm_90, older ones that of the oldest. The PTX of ``-fmad=true`` and ``=false`` is compared for some in which every value of
 every constant occurs, and for every such text. ``--all``: every specialisation for every architecture from a PTX of its own, compared.
+One run of nvcc builds several specialisations, each in a namespace of its own; where anything is wrong with them, each alone.
 
 It fails where a build fails, where the PTX holds an instruction that the contract forbids or depends on -fmad, and where registers
 spill. Results are cached under a key of sources, flags, compiler and the text of the check itself.
@@ -29,13 +30,15 @@ from rich.table import Table
 
 from kernels_cu import build
 from pyref.spec import Kernel
-from tools import cases, compile_ports, ptx, toolkit
+from tools import cases, compile_ports, ptx, together, toolkit
 from tools.toolkit import Inspection, Toolkit
 
 MAIN = "sm_90"
 ARCHES = ("sm_75", "sm_80", "sm_86", "sm_89", MAIN, "sm_100", "sm_120")
 #: Up to this head size nothing may spill, unless the kernel's SPEC gives a reason.
 SPILL_FREE = 256
+#: Specialisations that one run of nvcc builds.
+BATCH = 8
 #: Seconds of one build above which a line says so; never a failure, since a busy machine is slow too.
 SLOW = 5.0
 COMPARISONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
@@ -121,25 +124,47 @@ def plan(stems: Iterable[str], tools: Sequence[Toolkit], everything: bool) -> tu
     return jobs, [arch for arch, tool in able.items() if tool is None]
 
 
-def check(job: Job) -> Inspection:
-    """Builds and inspects a specialisation; a build that was inspected before comes from the cache, one that fails is a finding."""
-    kernel = cases.kernel(job.stem)
+def batches(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Jobs that differ in their constants alone, up to ``BATCH`` together."""
+    groups: dict[object, list[Job]] = collections.defaultdict(list)
+    for job in jobs:
+        groups[job.stem, job.arches, job.toolkit, job.compare].append(job)
+    return [group[at : at + BATCH] for group in groups.values() for at in range(0, len(group), BATCH)]
+
+
+def check(batch: Sequence[Job]) -> list[Inspection]:
+    """Builds and inspects a batch; what was inspected before comes from the cache, a build that fails is a finding."""
+    first, kernel = batch[0], cases.kernel(batch[0].stem)
+    absent = [job for job in batch if not build.place(*_place(job)).exists()]
+    made = together.inspect(first.toolkit.nvcc, kernel, [job.constants for job in absent], first.arches, first.compare)
+    results = dict(zip(map(str, absent), made, strict=True))
+    return [_read(job, results.get(str(job))) for job in batch]
+
+
+def _place(job: Job) -> tuple[list[str], str]:
+    """Key and name under which the cache keeps what was found."""
+    sources = [file.name + "\0" + text for file, text in build.texts(build.source(job.stem)).items()]
+    own = [Path(module.__file__ or "").read_text() for module in (together, toolkit, ptx)]
+    constants = [f"{name}={value}" for name, value in sorted(job.constants.items())]
+    asserts = cases.kernel(job.stem).layout_asserts()
+    return [job.toolkit.version, *job.arches, str(job.compare), *build.NVCC_FLAGS, *sources, asserts, *constants, *own], f"{job.stem}.json"
+
+
+def _read(job: Job, made: Inspection | build.BuildError | None) -> Inspection:
+    """What the cache has, after ``made`` was put there."""
 
     def make(out: Path) -> None:
-        unit = out.with_name(f"{job.stem}.cu")
-        unit.write_text(build.wrapper(kernel))
-        out.write_text(json.dumps(asdict(toolkit.inspect(job.toolkit.nvcc, unit, job.constants, job.arches, out.parent, job.compare))))
+        if isinstance(made, build.BuildError):
+            raise made
+        out.write_text(json.dumps(asdict(made)))
 
-    sources = [file.name + "\0" + file.read_text() for file in build.sources(build.source(job.stem))]
-    own = [Path(module.__file__ or "").read_text() for module in (toolkit, ptx)]
-    constants = [f"{name}={value}" for name, value in sorted(job.constants.items())]
-    key = [job.toolkit.version, *job.arches, str(job.compare), *build.NVCC_FLAGS, *sources, kernel.layout_asserts(), *constants, *own]
     try:
-        data = json.loads(build.cached(key, f"{job.stem}.json", make).read_text())
+        data = json.loads(build.cached(*_place(job), make).read_text())
     except build.BuildError as error:
         return Inspection(0.0, findings=[ptx.Finding(f"{job.stem}.cu", "does not compile", str(error))])
     entries = [ptx.Usage(**entry) for entry in data["entries"]]
     findings = [ptx.Finding(**finding) for finding in data["findings"]]
+    kernel = cases.kernel(job.stem)
     findings += [] if kernel.spills else _spills(kernel, job.constants, entries)
     return Inspection(data["seconds"], entries, findings, data["warnings"])
 
@@ -229,9 +254,9 @@ def run(args: argparse.Namespace) -> int:
     with Progress(*columns, console=console) as progress, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         bar = progress.add_task("builds", total=len(jobs))
         try:
-            for job, inspection in zip(jobs, pool.map(check, jobs), strict=True):
-                results.append((job, inspection))
-                progress.advance(bar)
+            for batch, inspections in zip(batches(jobs), pool.map(check, batches(jobs)), strict=True):
+                results += zip(batch, inspections, strict=True)
+                progress.advance(bar, len(batch))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import json
@@ -36,7 +37,6 @@ def build(
     compiler: str | None = None,
     extra: Sequence[str] = (),
     arch: str = "sm_90",
-    runtime_dir: Path | None = None,
     check: bool = False,
     program: bool = False,
 ) -> None:
@@ -45,14 +45,14 @@ def build(
     With `check` every access of the product is shown to the runtime, which reports faults once samebits_set_check() has been called.
 
     `defines` become -D options, `footer` is text after the source (static_asserts), `extra` further compiler flags, `arch` the value of
-    __CUDA_ARCH__. The product may be moved; the runtime that all products share stays in `runtime_dir` (runtime_folder() if None) and is
-    also looked for beside the product. Files appear at once or not at all, so that builds may run side by side. Raises BuildError with
-    the compiler's text, TranslationError for a construct that is not modelled.
+    __CUDA_ARCH__. The product may be moved; the runtime that all products share stays in runtime_folder() and is also looked for beside the
+    product. Files appear at once or not at all, so that builds may run side by side. Raises BuildError with the compiler's text,
+    TranslationError for a construct that is not modelled.
     """
     compiler = need_compiler(compiler)
     out.parent.mkdir(parents=True, exist_ok=True)
     text = to_cpp(source, defines=defines, include_dirs=include_dirs, footer=footer, compiler=compiler, extra=extra, arch=arch, check=check)
-    build_text(text, out=out, compiler=compiler, extra=extra, runtime_dir=runtime_dir, check=check, program=program)
+    build_text(text, out=out, compiler=compiler, extra=extra, check=check, program=program)
 
 
 def build_text(
@@ -61,12 +61,11 @@ def build_text(
     out: Path,
     compiler: str,
     extra: Sequence[str] = (),
-    runtime_dir: Path | None = None,
     check: bool = False,
     program: bool = False,
 ) -> None:
     """Compiles and links what to_cpp() gave, as build() does. Raises BuildError, TranslationError."""
-    runtime = runtime_library(compiler, runtime_dir)
+    runtime = runtime_library(compiler)
     # A source that launches nothing needs none of the runtime's functions, and its library offers them all the same.
     options = ["-Wl,--no-as-needed", f"-Wl,-rpath,$ORIGIN:{runtime.parent}"]
     if sys.platform == "darwin":
@@ -153,14 +152,13 @@ def _needs_c_headers(text: str, path: str) -> bool:
     parts = regions(text, path)
     if any(region.file.endswith("/cmath") for region in parts):
         return True  # they are paid for already, and CUDA has the float overloads outside of std too
-    return bool(implicit.used([token for region in parts if not _verbatim(region) for token in tokenize(text, region)]))
+    own = (region for region in parts if not _verbatim(region) and implicit.may_use(text, region.start, region.end))
+    return bool(implicit.used([token for region in own for token in tokenize(text, region)]))
 
 
 def _has_asm(text: str, path: str) -> bool:
     """Whether a text has inline assembly: include/samebits/ptx.h is read only for it."""
-    if "asm" not in text:
-        return False
-    parts = (region for region in regions(text, path) if not _verbatim(region))
+    parts = (region for region in regions(text, path) if not _verbatim(region) and "asm" in text[region.start : region.end])
     return any(token.text in ASM for region in parts for token in tokenize(text, region))
 
 
@@ -176,18 +174,22 @@ def runtime_folder() -> Path:
     return (Path(os.environ.get("SAMEBITS_CACHE") or _HERE.parents[1] / ".cache") / "runtime").resolve()
 
 
-def runtime_library(compiler: str | None = None, folder: Path | None = None) -> Path:
-    """The emulator's runtime as a shared library in `folder` (runtime_folder() if None), built if it is not there."""
+def runtime_library(compiler: str | None = None) -> Path:
+    """The emulator's runtime as a shared library in runtime_folder(), built if it is not there; who wants it meanwhile waits."""
     compiler = need_compiler(compiler)
     digest = _digest(compiler, version(compiler), *flags(compiler), python=False)
-    library = (folder.resolve() if folder else runtime_folder()) / f"libsamebits-{digest[:16]}.so"
-    if not library.exists():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        named = f"-Wl,-install_name,@rpath/{library.name}" if sys.platform == "darwin" else f"-Wl,-Bsymbolic,-soname,{library.name}"
-        # A distribution's hardening takes switches of stacks and jumps between them for attacks.
-        plain = ["-U_FORTIFY_SOURCE", *(["-fcf-protection=none"] if os.uname().machine == "x86_64" else [])]
-        command = [compiler, *flags(compiler), *plain, f"-I{INCLUDE_DIR}", "-x", "c++", str(RUNTIME_DIR / "runtime.cpp"), "-x", "none"]
-        link([*command, "-pthread", "-ldl", named], library)
+    library = runtime_folder() / f"libsamebits-{digest[:16]}.so"
+    if library.exists():
+        return library
+    library.parent.mkdir(parents=True, exist_ok=True)
+    named = f"-Wl,-install_name,@rpath/{library.name}" if sys.platform == "darwin" else f"-Wl,-Bsymbolic,-soname,{library.name}"
+    # A distribution's hardening takes switches of stacks and jumps between them for attacks.
+    plain = ["-U_FORTIFY_SOURCE", *(["-fcf-protection=none"] if os.uname().machine == "x86_64" else [])]
+    command = [compiler, *flags(compiler), *plain, f"-I{INCLUDE_DIR}", "-x", "c++", str(RUNTIME_DIR / "runtime.cpp"), "-x", "none"]
+    with open(library.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            link([*command, "-pthread", "-ldl", named], library)
     return library
 
 

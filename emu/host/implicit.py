@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from emu.host.tokens import Token
@@ -23,7 +24,13 @@ _NAMES = frozenset(
     )
     for word in line.split()
 )
+_ANY = re.compile(rf"\b(?:{'|'.join(sorted(_NAMES))})\b")
 _NOT_TYPES = frozenset({"return", "else", "case", "throw", "do"})
+
+
+def may_use(text: str, start: int, end: int) -> bool:
+    """Whether one of the names stands in that part of a text, be it in a comment."""
+    return _ANY.search(text, start, end) is not None
 
 
 def used(tokens: Sequence[Token]) -> set[str]:

@@ -68,13 +68,13 @@ def regions(text: str, path: str) -> list[Region]:
 def tokenize(text: str, region: Region) -> list[Token]:
     """Tokens of one region, without white space and comments."""
     tokens: list[Token] = []
-    line = region.line
+    file, line = region.file, region.line
     for match in _TOKEN.finditer(text, region.start, region.end):
-        kind, body = match.lastgroup or "", match.group()
-        if kind == "delim":
-            kind = "raw"
+        kind = match.lastgroup or ""
+        if kind in ("name", "punct", "number"):
+            tokens.append(Token(kind, match[0], *match.span(), file, line))
+            continue
         if kind not in ("space", "comment"):
-            kind = "string" if kind == "raw" else kind
-            tokens.append(Token(kind, body, match.start(), match.end(), region.file, line))
-        line += body.count("\n")
+            tokens.append(Token("string" if kind == "delim" else kind, match[0], *match.span(), file, line))
+        line += match[0].count("\n")
     return tokens
