@@ -99,6 +99,7 @@ class Checked:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if value.__class__ is Checked:
+            value.touch(sys._getframe(1), write=False)
             value = value.array
         region = self.region
         try:
