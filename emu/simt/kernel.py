@@ -40,10 +40,8 @@ for _f in (
 ):  # fmt: skip
     NAMES[_f.__name__] = _f
 NAMES["threadfence_block"] = NAMES["threadfence_system"] = intrinsics.threadfence
-for _load in ("ldca", "ldcg", "ldcs", "ldlu", "ldcv"):
-    NAMES[_load] = lambda array, i: array[i]
-for _store in ("stcg", "stcs", "stwb", "stwt"):
-    NAMES[_store] = lambda array, i, value: array.__setitem__(i, value)
+NAMES |= dict.fromkeys(("ldca", "ldcg", "ldcs", "ldlu", "ldcv"), intrinsics.load)
+NAMES |= dict.fromkeys(("stcg", "stcs", "stwb", "stwt"), intrinsics.store)
 
 _lock = threading.RLock()  # one launch at a time
 _saved: list[tuple[Any, str, Any]] = []
