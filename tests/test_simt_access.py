@@ -11,6 +11,7 @@ import pytest
 from numba import cuda, float32
 
 from emu import simt
+from emu.simt import shadow
 from tests.simt_help import FULL, fires, launch
 
 WAYS = ("element", "slice", "iteration", "unpacked", "enumerate", "item", "flat", "ravel", "hint", "math")
@@ -136,3 +137,22 @@ def test_of_the_collectives_only_syncwarp_orders_memory(collective: str) -> None
         launch(kernel, 1, 32, *args, check=True)
     else:
         fires(simt.DataRace, "shared array 's'", kernel=kernel, args=args)
+
+
+def test_one_long_block_does_not_remember_every_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = 0
+
+    @cuda.jit
+    def kernel(x, out):
+        for _ in range(50):
+            out[cuda.threadIdx.x] = x[cuda.threadIdx.x]
+            cuda.syncthreads()
+            note(x)
+
+    def note(x: Any) -> None:
+        nonlocal longest
+        longest = max(longest, len(x.region.log or ()))
+
+    monkeypatch.setattr(shadow, "LONGEST_LOG", 200)
+    launch(kernel, 1, 8, np.zeros(8), np.zeros(8), check=True)
+    assert 0 < longest <= 200 + 2 * 5 * 8

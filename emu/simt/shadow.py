@@ -39,9 +39,7 @@ class Order:
 
     def begin(self, block: Block) -> None:
         """A block starts."""
-        for region in self.regions:
-            if region.log is not None and len(region.log) > LONGEST_LOG:
-                region.wake()
+        self._shorten()
         for w in block.warps:
             w.tick = 1
         for t in block.threads:
@@ -49,8 +47,15 @@ class Order:
             t.now = (t, 0, 1)
             t.known, t.fenced = {}, {}
 
+    def _shorten(self) -> None:
+        """Ends logs that have become too long."""
+        for region in self.regions:
+            if region.log is not None and len(region.log) > LONGEST_LOG:
+                region.wake()
+
     def barrier(self, threads: list[Thread]) -> None:
         """The block barrier: every access before it happens before every access after it."""
+        self._shorten()
         known, fenced = _union([t.known for t in threads]), _union([t.fenced for t in threads])
         epoch = threads[0].epoch + 1
         for t in threads:
