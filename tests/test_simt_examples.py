@@ -222,7 +222,16 @@ def test_vectorized_functions() -> None:
             total += x[i]
             out[i] = total
 
+    @numba.guvectorize(["void(float32[:], float32, float32[:])"], "(n),()->(n)", target="cuda")
+    def moved(x, by, out):
+        for i in range(x.shape[0]):
+            out[i] = x[i] + by
+
     x = np.arange(12, dtype=f32).reshape(3, 4)
+    assert (moved(x, f32(2)) == x + 2).all()
+    by = np.arange(3, dtype=f32)
+    assert (moved(x, by) == x + by[:, None]).all()
+    assert (moved(x[0], by) == x[0] + by[:, None]).all()
     assert (product(x, x) == x * x).all()
     assert (product(np.int32(3), np.arange(4, dtype=np.int32)) == [0, 3, 6, 9]).all()
     assert (running(x) == np.cumsum(x, 1)).all()

@@ -154,6 +154,42 @@ def test_casts_and_stores_wrap() -> None:
     assert result(hashed, dtype=np.uint64) == [0xCBF29CE484222325 * 0x100000001B3 % 2**64]
 
 
+def test_stores_by_several_targets_wrap_each_at_its_own_width() -> None:
+    def body(narrow, out):
+        narrow[0] = y = out[0] = 300
+        out[1] = y
+        narrow[1], out[2] = divmod(1000, 3)
+        both = (400, 500)
+        (narrow[2], z), y = both, 1
+        out[3], [narrow[3], out[4]] = z, both
+        narrow[4], narrow[5] = narrow[1], narrow[0]
+
+    narrow = np.zeros(6, np.uint8)
+    assert result(body, narrow, n=5) == [300, 300, 1, 500, 500]
+    assert narrow.tolist() == [44, 77, 144, 144, 77, 44]
+
+
+__hidden = 5  # a kernel in a class asks for _Private__hidden
+_Private__hidden = 9
+
+
+class Private:
+    """A class whose functions Python gives other names."""
+
+    @staticmethod
+    @cuda.jit
+    def kernel(x):
+        __mine = __hidden
+        x[0] = __mine / 2
+
+
+def test_private_names_are_those_of_the_class() -> None:
+    x = np.zeros(1)
+    launch(Private.kernel, 1, 1, x)
+    assert x[0] == 4.5
+    assert __hidden == 5
+
+
 class Helpers:
     """Stands for a module with device functions."""
 
@@ -253,6 +289,8 @@ def test_signatures_cast_arguments_and_results() -> None:
     launch(kernel, 1, 1, out, 0.1, 300, operators="python")
     assert out.tolist()[:2] == [0.1, 300]
     assert third(np.full(2, 0.1, np.float32))[0] == np.float32(float(x) / 3)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'n'"):
+        launch(kernel, 1, 1, out, 0.1)
 
 
 def test_a_wrapper_is_not_what_it_wraps() -> None:

@@ -67,8 +67,8 @@ def test_records_as_a_whole_and_by_fields(order: str, check: bool) -> None:
 @pytest.mark.parametrize(
     ("fault", "kind", "texts"),
     [
-        ("negative", simt.OutOfBounds, ("negative index [-1, 0] of out.v, shape (2, 3)",)),
-        ("end", simt.OutOfBounds, ("index [2] of out.inner.w, shape (2,)",)),
+        ("negative", simt.OutOfBounds, ("negative index [-1, 0] of out.v[...], shape (2, 3)",)),
+        ("end", simt.OutOfBounds, ("index [2] of out.inner.w[...], shape (2,)",)),
         ("field", simt.OutOfBounds, ("] of out.n, shape (8,)",)),
         ("record", simt.OutOfBounds, ("] of out, shape (8,)",)),
         ("race", simt.DataRace, ("write of out.n[0], shape (8,)", "nothing orders them")),
@@ -91,7 +91,7 @@ def test_a_field_that_nobody_wrote() -> None:
         out[0] = mine[1].n if out[1] == 0 else theirs[0].v[1, 0]
 
     fires(simt.UninitialisedRead, "local array 'mine'", ".n[1]", kernel=kernel, block=1, args=(np.array([0.0, 0.0]),))
-    fires(simt.UninitialisedRead, "shared array 'theirs'", ".v[1, 0]", kernel=kernel, block=1, args=(np.array([0.0, 1.0]),))
+    fires(simt.UninitialisedRead, "shared array 'theirs'", ".v[...][1, 0]", kernel=kernel, block=1, args=(np.array([0.0, 1.0]),))
 
 
 def test_a_field_that_does_not_exist() -> None:
@@ -101,3 +101,35 @@ def test_a_field_that_does_not_exist() -> None:
 
     with pytest.raises(AttributeError, match="out has no field 'z', only x, n, v, inner"):
         launch(kernel, 1, 1, bodies(), check=True)
+
+
+PAIRS = np.array([(1.5, 2), (3.5, 4)], [("x", np.float64), ("n", np.int16)])
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_constant_records_have_attributes(check: bool) -> None:
+    @cuda.jit
+    def kernel(out):
+        pairs = cuda.const.array_like(PAIRS)
+        i = cuda.threadIdx.x
+        out[i] = pairs[i].x + pairs[i]["n"]
+
+    out = np.zeros(2)
+    launch(kernel, 1, 2, out, check=check)
+    assert out.tolist() == [3.5, 7.5]
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_stores_to_integer_fields_wrap(check: bool) -> None:
+    @cuda.jit
+    def kernel(r):
+        r[0].n = 300
+        r[1]["n"] = -1
+        r[2].m = 32767
+        r[2].m += 1
+        r[2]["n"] -= 1
+        r[0].m, r[1].m = 40000, 65537
+
+    r = np.zeros(3, [("n", np.uint8), ("m", np.int16)])
+    launch(kernel, 1, 1, r, check=check)
+    assert r.tolist() == [(44, 40000 - 65536), (255, 1), (255, -32768)]

@@ -1,6 +1,6 @@
 """python -m emu.simt [--check] [--no-races] [--order O] [--operators O] [--json F] SCRIPT.py [args]: runs any script on the scheduler.
 
-The exit code is the script's; 1 when a check fires. --json writes a list of reports, empty when nothing fired.
+The exit code is the script's; 1 when a check fires, even if the script goes on. --json writes a list of reports, empty when nothing fired.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
 
     from emu.simt import Options, SimtError, install
+    from emu.simt.state import S
 
     try:
         chosen = Options(options.check, options.check and not options.no_races, options.order, options.operators)
@@ -33,25 +34,24 @@ def main(argv: list[str] | None = None) -> int:
     if not options.script.is_file():
         parser.error(f"no such file: {options.script}")
     install(chosen)
-    reports = []
     code = 0
     before = sys.argv, sys.path[0]
     sys.argv, sys.path[0] = [str(options.script), *options.args], str(options.script.resolve().parent)
     try:
         runpy.run_path(str(options.script), run_name="__main__")
-    except SimtError as error:
-        reports.append(error.report.as_dict())
-        sys.stderr.write(f"{error.report.file}:{error.report.line}: {error.report.message}\n")
-        code = 1
+    except SimtError:
+        pass  # it is among S.found
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         if isinstance(stop.code, str):
             sys.stderr.write(stop.code + "\n")
     finally:
         sys.argv, sys.path[0] = before
+        for report in S.found:
+            sys.stderr.write(f"{report.file}:{report.line}: {report.message}\n")
         if options.json:
-            options.json.write_text(json.dumps(reports, indent=1) + "\n")
-    return code
+            options.json.write_text(json.dumps([report.as_dict() for report in S.found], indent=1) + "\n")
+    return 1 if S.found else code
 
 
 if __name__ == "__main__":

@@ -233,5 +233,5 @@ def place(frame: FrameType | None) -> str:
 
 def describe(wait: Any) -> str:
     """What a thread waits for, in words."""
-    words = {"barrier": "syncthreads", "grid": "grid sync", "spin": "an atomic that does not change", None: "nothing"}
+    words = {"barrier": "syncthreads", "grid": "grid sync", "spin": "nanosleep, or an atomic that changes nothing", None: "nothing"}
     return str(wait) if isinstance(wait, Group) else words.get(wait, str(wait))

@@ -99,6 +99,7 @@ class Checked:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if value.__class__ is Checked:
+            value.touch(sys._getframe(1), write=False)
             value = value.array
         region = self.region
         try:
@@ -258,7 +259,21 @@ class Checked:
         return len(self.array)
 
     def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self.array)))
+        whole = self.array.ndim > 1 or self.fields is not None
+        for i in range(len(self.array)):
+            if not whole:
+                self._read(i, user_frame(sys._getframe()))
+            yield self[i] if whole else self.array[i]
+
+    def fill(self, value: Any) -> None:
+        """Stores one value into every element."""
+        self.touch(user_frame(sys._getframe()), value)
+        self.array.fill(value)
+
+    @property
+    def flat(self) -> Any:
+        """The elements in one dimension."""
+        return self._wrap(self.array.reshape(-1)) if self.array.flags.c_contiguous else self.array.flat
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         self.touch(user_frame(sys._getframe(1)), write=False)
@@ -284,14 +299,27 @@ class Checked:
         if self.fields is not None and attribute in self.array.dtype.names:
             return self.field(attribute)
         value = getattr(self.array, attribute)
-        if callable(value) and not isinstance(value, np.ndarray):
-            return lambda *a, **k: self._wrap(value(*a, **k))
-        return self._wrap(value)
+        return self._method(value) if callable(value) and not isinstance(value, np.ndarray) else self._wrap(value)
+
+    def _method(self, method: Any) -> Any:
+        """A method of NumPy's array: views are checked as this array is, for other results it is read."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = self._wrap(method(*args, **kwargs))
+            if result.__class__ is not Checked:
+                self.touch(user_frame(sys._getframe()), write=False)
+            return result
+
+        return call
 
     def _wrap(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and np.may_share_memory(value, self.array):
-            return Checked(value, self.name, self.memory)
+            return Checked(value, self._view, self.memory)
         return value
+
+    def _view(self) -> str:
+        """What errors call a part, a transpose or a view of the array: their indices are the view's."""
+        return self.label().removesuffix("[...]") + "[...]"
 
 
 def plain(x: Any) -> Any:

@@ -150,3 +150,10 @@ def stored(array: Any, value: Any) -> Any:
     """A value as a store puts it into an array: in integers it wraps."""
     cast = _CASTS.get(getattr(array, "dtype", None))
     return value if cast is None else cast(value)
+
+
+def field(record: Any, value: Any, name: str) -> Any:
+    """A value as a store puts it into a field of a record."""
+    fields = getattr(getattr(record, "dtype", None), "fields", None)
+    cast = _CASTS.get(fields[name][0]) if fields and name in fields else None
+    return value if cast is None else cast(value)

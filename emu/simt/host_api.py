@@ -139,6 +139,14 @@ def profiling() -> Iterator[None]:
     yield
 
 
+def device_array_over(shape: Any, strides: Any, dtype: Any, gpu_data: Any) -> Any:
+    """A device array over another one's memory: generalised ufuncs repeat an input along an axis by a stride of 0."""
+    from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+    shape = (shape,) if isinstance(shape, int) else shape
+    return FakeCUDAArray(np.lib.stride_tricks.as_strided(gpu_data, shape, strides))
+
+
 def _poisoned(create: Callable[..., Any]) -> Callable[..., Any]:
     def created(*args: Any, **kwargs: Any) -> Any:
         array = create(*args, **kwargs)

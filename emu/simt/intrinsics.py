@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from emu.simt import arith
+from emu.simt.checked import Checked
+from emu.simt.functions import stored
 from emu.simt.state import S, blockDim, blockIdx, gridDim, threadIdx
 
 f16 = np.float16
@@ -111,6 +113,26 @@ class Cg:
     def this_grid(self) -> GridGroup:
         """The group of all threads of the launch."""
         return GridGroup()
+
+
+# --- loads and stores with hints for caches, which are not modelled ---
+
+
+def load(array: Any, i: Any) -> Any:
+    """ldca, ldcg, ldcs, ldlu and ldcv: array[i]."""
+    if isinstance(array, Checked):
+        array.access(i, sys._getframe(1), write=False)
+        array = array.array
+    return array[i]
+
+
+def store(array: Any, i: Any, value: Any) -> None:
+    """stcg, stcs, stwb and stwt: array[i] = value."""
+    value = stored(array, value)
+    if isinstance(array, Checked):
+        array.access(i, sys._getframe(1), value)
+        array = array.array
+    array[i] = value
 
 
 # --- integers ---

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import zip_longest
+from itertools import chain, repeat
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from emu.simt import arith, atomics, host_api, intrinsics, libdevice, memory, simulated, warp
 from emu.simt.checked import Checked
+from emu.simt.errors import SimtError
 from emu.simt.launch import Launch, check_geometry
 from emu.simt.shadow import Order, Region
 from emu.simt.state import Options, S, blockDim, blockIdx, gridDim, threadIdx
@@ -39,10 +40,8 @@ for _f in (
 ):  # fmt: skip
     NAMES[_f.__name__] = _f
 NAMES["threadfence_block"] = NAMES["threadfence_system"] = intrinsics.threadfence
-for _load in ("ldca", "ldcg", "ldcs", "ldlu", "ldcv"):
-    NAMES[_load] = lambda array, i: array[i]
-for _store in ("stcg", "stcs", "stwb", "stwt"):
-    NAMES[_store] = lambda array, i, value: array.__setitem__(i, value)
+NAMES |= dict.fromkeys(("ldca", "ldcg", "ldcs", "ldlu", "ldcv"), intrinsics.load)
+NAMES |= dict.fromkeys(("stcg", "stcs", "stwb", "stwt"), intrinsics.store)
 
 _lock = threading.RLock()  # one launch at a time
 _saved: list[tuple[Any, str, Any]] = []
@@ -77,7 +76,7 @@ def install(options: Options | None = None) -> None:
         return
     cuda = simulator()
     from numba.cuda import libdevice as stubs
-    from numba.cuda.simulator.cudadrv import devices
+    from numba.cuda.simulator.cudadrv import devicearray, devices
     from numba.cuda.simulator.kernel import FakeCUDAKernel
 
     for name, value in {**NAMES, **host_api.names(cuda)}.items():
@@ -88,6 +87,8 @@ def install(options: Options | None = None) -> None:
     for device in (devices.FakeCUDADevice, devices.FakeCUDAContext):
         _replace(device, "__getattr__", host_api.attribute)
         _replace(device, "compute_capability", host_api.get_current_device().compute_capability)
+    _replace(devicearray, "DeviceNDArray", host_api.device_array_over)
+    _replace(devicearray.FakeCUDAArray, "gpu_data", property(lambda array: array._ary))
     _replace(FakeCUDAKernel, "__call__", _call)
     _replace(FakeCUDAKernel, "__getitem__", _configure)
     _replace(FakeCUDAKernel, "forall", _forall)
@@ -207,7 +208,7 @@ def _launch(kernel: Any, grid: Any, block: Any, shared: int, args: tuple[Any, ..
         write_back: list[Callable[[], Any]] = []
         options = S.options
         if options.operators == "numba":
-            args = tuple(cast(a) if cast else a for cast, a in zip_longest(getattr(kernel, "casts", []), args))
+            args = tuple(cast(a) if cast else a for cast, a in zip(chain(getattr(kernel, "casts", []), repeat(None)), args, strict=False))
         arrays = [_argument(kernel, a, write_back) for a in args]
         if options.check:
             arrays, regions = _under_checks(kernel.fn, arrays, options)
@@ -216,7 +217,11 @@ def _launch(kernel: Any, grid: Any, block: Any, shared: int, args: tuple[Any, ..
         if options.races:
             launch.order_of = Order()
             launch.order_of.regions = regions
-        launch.run()
+        try:
+            launch.run()
+        except SimtError as error:
+            S.found.append(error.report)
+            raise
         for copy in write_back:
             copy()
 

@@ -127,7 +127,8 @@ class Const:
 
     def array_like(self, array: Any) -> Any:
         """The host's array, which kernels cannot write."""
-        array = plain(array).view()
+        array = plain(array)
+        array = array.view(np.recarray) if array.dtype.names else array.view()
         array.flags.writeable = False
         if S.launch.options.check:
             frame = sys._getframe(1)

@@ -121,6 +121,8 @@ def _floored(op: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """// and %, whose signs are Python's."""
 
     def apply(a: Any, b: Any) -> Any:
+        if a.__class__ is int and b.__class__ is int and b > 0:
+            return op(a, b)
         kind = KINDS[a.__class__, b.__class__]
         if kind is int:
             r = 0 if _by_zero(b) else op(wrapped(int(a)), wrapped(int(b)))
@@ -149,6 +151,9 @@ def power(a: Any, b: Any) -> Any:
 
 def shift_left(a: Any, b: Any) -> Any:
     """a << b: signed as `a` is; bits that leave are lost."""
+    if a.__class__ is int and b.__class__ is int and 0 <= b < 64:
+        r = a << b
+        return r if LOW <= r <= HIGH else wrapped(r)
     kind = KINDS[a.__class__, a.__class__]
     if kind is not int and kind is not uint64:
         return a << b
@@ -158,6 +163,8 @@ def shift_left(a: Any, b: Any) -> Any:
 
 def shift_right(a: Any, b: Any) -> Any:
     """a >> b: arithmetic where `a` is signed."""
+    if a.__class__ is int and b.__class__ is int and 0 <= b < 64:
+        return a >> b
     kind = KINDS[a.__class__, a.__class__]
     if kind is not int and kind is not uint64:
         return a >> b

@@ -1,8 +1,9 @@
 """What the checks remember of memory: who wrote and who read each cell, and which accesses happen before which.
 
-Order between threads comes from block barriers, warp collectives (vector clocks within a warp), grid sync, and fences followed by
-atomics: a fence takes a snapshot of what its thread knows, an atomic on the same address hands it over. The records are last writer and
-last readers of a cell. (Flanagan and Freund, FastTrack, 2009; PTX memory consistency model for fences and barriers)
+Order between threads comes from block barriers, syncwarp (vector clocks within a warp), grid sync, and fences followed by atomics: a
+fence takes a snapshot of what its thread knows, an atomic on the same address hands it over. Shuffles, votes and matches order nothing.
+The records are last writer and last readers of a cell. (Flanagan and Freund, FastTrack, 2009; PTX memory consistency model for fences
+and barriers)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from emu.simt.checked import Checked
     from emu.simt.warp import Warp
 
-# (thread, epoch, tick), one object while nothing orders the thread with others. Epochs count block barriers, ticks a warp's collectives.
+# (thread, epoch, tick), one object while nothing orders the thread with others. Epochs count block barriers, ticks a warp's syncwarps.
 Moment = tuple[Any, int, int]
 Access = tuple[Moment, CodeType, int, bool]  # when, where (code and instruction), whether by an atomic
 Known = dict[Any, tuple[int, int]]  # thread or block -> its accesses before (epoch, tick) are known
@@ -38,9 +39,7 @@ class Order:
 
     def begin(self, block: Block) -> None:
         """A block starts."""
-        for region in self.regions:
-            if region.log is not None and len(region.log) > LONGEST_LOG:
-                region.wake()
+        self._shorten()
         for w in block.warps:
             w.tick = 1
         for t in block.threads:
@@ -48,8 +47,15 @@ class Order:
             t.now = (t, 0, 1)
             t.known, t.fenced = {}, {}
 
+    def _shorten(self) -> None:
+        """Ends logs that have become too long."""
+        for region in self.regions:
+            if region.log is not None and len(region.log) > LONGEST_LOG:
+                region.wake()
+
     def barrier(self, threads: list[Thread]) -> None:
         """The block barrier: every access before it happens before every access after it."""
+        self._shorten()
         known, fenced = _union([t.known for t in threads]), _union([t.fenced for t in threads])
         epoch = threads[0].epoch + 1
         for t in threads:
@@ -65,7 +71,7 @@ class Order:
             t.now = (t, t.epoch, t.tick)
 
     def warp(self, warp: Warp, threads: list[Thread]) -> None:
-        """A collective of some lanes."""
+        """syncwarp of some lanes."""
         clocks = {t.seen for t in threads}
         seen = list(map(max, zip(*clocks, strict=True))) if len(clocks) > 1 else list(threads[0].seen)
         for t in threads:

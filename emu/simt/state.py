@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from emu.simt.block import Launch, Thread
+    from emu.simt.errors import Report
 
 
 class Dim3:
@@ -52,9 +53,9 @@ class Options:
 
 
 class State:
-    """The current thread and launch. `names` is the namespace of the numba.cuda module while installed."""
+    """The current thread and launch. `names` is the namespace of the numba.cuda module while installed, `found` what checks reported."""
 
-    __slots__ = ("launch", "names", "options", "park", "thread")
+    __slots__ = ("found", "launch", "names", "options", "park", "thread")
 
     def __init__(self) -> None:
         self.thread: Thread = None  # type: ignore[assignment]
@@ -62,6 +63,7 @@ class State:
         self.park: Any = None  # switches to the scheduler
         self.names: dict[str, Any] = {}
         self.options = Options()
+        self.found: list[Report] = []
 
 
 S = State()

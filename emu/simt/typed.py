@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from emu.simt.functions import FUNCTIONS, integer, stored
+from emu.simt.functions import FUNCTIONS, field, integer, stored
 from emu.simt.memory import dtype_of
 from emu.simt.operators import HIGH, OPERATORS
 from emu.simt.state import S
@@ -95,37 +95,49 @@ class _Calls(dict[Any, Any]):
 CALLS = _Calls(FUNCTIONS)
 # Names that no source can contain: free variables of the compiled function.
 _HELPERS = {f"numba.{name}": f for name, f in OPERATORS.items()}
-_HELPERS |= {"numba.call": CALLS, "numba.stored": stored, "numba.uint64": np.uint64}
+_HELPERS |= {"numba.call": CALLS, "numba.stored": stored, "numba.field": field, "numba.uint64": np.uint64}
 
 
 Place = tuple[str, int]  # a function's name and first line, decorators included
 
 
 @functools.cache
-def _functions(source: str) -> tuple[dict[Place, list[ast.AST]], dict[Place, CodeType]]:
-    """The functions of a file: their trees, and what Python makes of them."""
-    nodes: dict[Place, list[ast.AST]] = {}
+def _functions(source: str) -> tuple[dict[Place, list[tuple[ast.AST, str | None]]], dict[Place, CodeType]]:
+    """The functions of a file: their trees, each with the class around it, and what Python makes of them."""
+    found: dict[Place, list[tuple[ast.AST, str | None]]] = {}
     tree = ast.parse(source)
-    for node in ast.walk(tree):
+    for node, inside in _within(tree):
         if isinstance(node, ast.FunctionDef):
-            nodes.setdefault((node.name, min(n.lineno for n in (node, *node.decorator_list))), []).append(node)
+            found.setdefault((node.name, min(n.lineno for n in (node, *node.decorator_list))), []).append((node, inside))
         elif isinstance(node, ast.Lambda):
-            nodes.setdefault(("<lambda>", node.lineno), []).append(node)
-    return nodes, {_place(code): code for code in _codes(compile(tree, "", "exec", dont_inherit=True))}
+            found.setdefault(("<lambda>", node.lineno), []).append((node, inside))
+    return found, {_place(code): code for code in _codes(compile(tree, "", "exec", dont_inherit=True))}
+
+
+def _within(tree: ast.AST, inside: str | None = None) -> Iterator[tuple[ast.AST, str | None]]:
+    """All that a tree holds, each with the class around it."""
+    for node in ast.iter_child_nodes(tree):
+        yield node, inside
+        yield from _within(node, node.name if isinstance(node, ast.ClassDef) else inside)
 
 
 @functools.cache
 def _compiled(code: CodeType, source: str) -> CodeType | None:
     """The code of a function with numba's arithmetic, or None where `source` is not what it was made of, or holds two on its line."""
     try:
-        nodes, codes = _functions(source)
+        found, codes = _functions(source)
     except SyntaxError:  # of something that is no Python file
         return None
-    if len(nodes.get(_place(code), [])) != 1 or codes[_place(code)] != code:
+    if len(found.get(_place(code), [])) != 1 or codes[_place(code)] != code:
         return None
-    node = _Typing().visit(copy.deepcopy(nodes[_place(code)][0]))
+    ((node, inside),) = found[_place(code)]
+    node = _Typing().visit(copy.deepcopy(node))
+    function = ast.Expr(node) if isinstance(node, ast.Lambda) else node
+    if inside:  # whose name Python puts before names that begin with two underscores
+        around = ast.parse(f"class {inside}: pass").body[0]
+        around.body, function = [function], around
     free = [ast.Name(name, ast.Store()) for name in (*code.co_freevars, *_HELPERS)]
-    body = [ast.Assign(free, ast.Constant(None)), ast.Expr(node) if isinstance(node, ast.Lambda) else node]
+    body = [ast.Assign(free, ast.Constant(None)), function]
     if code.co_name.isidentifier() and code.co_name not in code.co_freevars:
         body.insert(0, ast.Global([code.co_name]))  # a function that calls itself finds itself where it did
     outer = ast.parse("def outer(): pass")  # never called: decorators and defaults stay where they were
@@ -229,31 +241,44 @@ class _Typing(ast.NodeTransformer):
             target.value, target.slice = self._once(target.value, before), self._once(target.slice, before)
             now = ast.Subscript(target.value, target.slice, ast.Load())
         value = self._helper(name, ast.copy_location(now, target), node.value)
-        if isinstance(target, ast.Subscript):
-            value = self._helper("stored", target.value, value)
-        return [*before, ast.copy_location(ast.Assign([target], value), node)]
+        return [*before, ast.copy_location(ast.Assign([target], self._into(target, value)), node)]
 
     def visit_Assign(self, node: ast.Assign) -> Any:
-        """x[i] = v, also within tuples of both."""
+        """x[i] = v and x.f = v, also within tuples, also several in a row: x[i] = y = v."""
         self.generic_visit(node)
-        if len(node.targets) != 1:
-            return node
-        target, value = node.targets[0], node.value
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            value.elts = [self._into(t, v) for t, v in zip(target.elts, value.elts, strict=True)]
-        else:
-            node.value = self._into(target, value)
-        return node
+        if len(node.targets) == 1:
+            return self._assign(node.targets[0], node.value, node)
+        name = self._temporary()
+        statements = [ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], node.value), node)]
+        for target in node.targets:
+            statements += self._assign(target, _load(name), node)
+        return statements
+
+    def _assign(self, target: ast.expr, value: ast.expr, node: ast.Assign) -> list[ast.stmt]:
+        """target = value. The parts of a tuple become temporaries first, unless all are names or one is starred."""
+        parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
+        if all(isinstance(e, ast.Name) for e in parts) or any(isinstance(e, ast.Starred) for e in parts):
+            return [ast.copy_location(ast.Assign([target], self._into(target, value)), node)]
+        names = [self._temporary() for _ in parts]
+        first = ast.Tuple([ast.Name(name, ast.Store()) for name in names], ast.Store())
+        statements: list[ast.stmt] = [ast.copy_location(ast.Assign([first], value), node)]
+        for part, name in zip(parts, names, strict=True):
+            statements += self._assign(part, _load(name), node)
+        return statements
 
     def _into(self, target: ast.expr, value: ast.expr) -> ast.expr:
-        """The value that is stored in a target."""
-        if not isinstance(target, ast.Subscript):
+        """The value that is stored in a target: an element of an array, or a field of a record."""
+        if not isinstance(target, (ast.Subscript, ast.Attribute)):
             return value
-        array = target.value
-        if not isinstance(array, ast.Name):
+        owner = target.value
+        if not isinstance(owner, ast.Name):
             name = self._temporary()
-            array, target.value = ast.copy_location(ast.NamedExpr(ast.Name(name, ast.Store()), array), array), _load(name)
-        return self._helper("stored", array, value)
+            owner, target.value = ast.copy_location(ast.NamedExpr(ast.Name(name, ast.Store()), owner), owner), _load(name)
+        if isinstance(target, ast.Attribute):
+            return self._helper("field", owner, value, ast.Constant(target.attr))
+        if isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str):
+            return self._helper("field", owner, value, target.slice)
+        return self._helper("stored", owner, value)
 
 
 def _load(name: str) -> ast.Name:

@@ -64,7 +64,7 @@ def _complete(warp: Warp, group: Group, last: Thread | None) -> None:
     del warp.pending[group.mask]
     launch = S.launch
     launch.idle = 0
-    if launch.order_of is not None:
+    if launch.order_of is not None and group.op == "syncwarp":  # shuffles and votes exchange values, but order no memory
         launch.order_of.warp(warp, group.threads)
     waiting = [t for t in group.threads if t is not last]
     if waiting:
