@@ -13,7 +13,7 @@ import pytest
 from tools import cases, legs, verify
 
 MANY = 4000  # tokens
-QUICK = ["d8-balanced-7"]  # rows of many tiles, states that are stored and joined
+QUICK = ["d8-balanced-7", "f16-tiers-down-split1"]  # rows of many tiles, states that are stored and joined; warps that only copy
 
 
 def picked(stem: str) -> list[cases.Case]:
