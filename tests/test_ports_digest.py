@@ -31,7 +31,7 @@ def test_comments_and_docstrings_are_no_code() -> None:
     assert '"# no comment"' in ports.code(TEXT)
 
 
-@pytest.mark.parametrize(("old", "new"), [("x * 4", "x * 5"), ("# no comment", "# none"), ("@device\n", ""), ("    size = 4", "    size = 8")])
+@pytest.mark.parametrize(("old", "new"), [("x * 4", "x * 5"), ("# no comment", "# none"), ("@device\n", ""), ("size = 4", "size = 8")])
 def test_everything_else_is(old: str, new: str) -> None:
     assert ports.code(TEXT.replace(old, new)) != ports.code(TEXT)
 
