@@ -115,7 +115,7 @@ def test_a_changed_file_changes_the_digest_of_the_ports_that_import_it(monkeypat
     texts = ports.texts
 
     def changed(stem: str) -> dict[str, str]:
-        return {name: text + "#" if name == "emu/decode_tile.py" else text for name, text in texts(stem).items()}
+        return {name: text + "\nmore = 1" if name == "emu/decode_tile.py" else text for name, text in texts(stem).items()}
 
     monkeypatch.setattr(ports, "texts", changed)
     after = {stem: ports.digest.__wrapped__(stem, False) for stem in before}

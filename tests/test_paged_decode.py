@@ -22,5 +22,5 @@ def test_specialisations_are_few() -> None:
     """Each is a build of every leg that builds."""
     from pyref.paged_decode import SPEC
 
-    assert len({tuple(sorted(SPEC.constants_of(case.dtypes, case.shape).items())) for case in CASES}) <= 55
+    assert len({tuple(sorted(SPEC.constants_of(case.dtypes, case.shape).items())) for case in CASES}) <= 56
     assert len(CASES) >= 300
