@@ -77,11 +77,20 @@ def sources(path: Path) -> list[Path]:
     return list(texts(path))
 
 
+_WORDS = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|//[^\n]*|/\*.*?\*/", re.DOTALL)  # literals and comments
+
+
+def code(text: str) -> str:
+    """A C++ text without comments and empty lines, which decide no result."""
+    bare = _WORDS.sub(lambda found: found[0] if found[0][0] in "\"'" else "", text)
+    return "\n".join(line for line in map(str.rstrip, bare.splitlines()) if line)
+
+
 def sources_digest(stem: str) -> str:
-    """sha256 of a kernel's sources and nvcc's flags: what a recording of its results depends on."""
+    """sha256 of a kernel's code and nvcc's flags: what a recording of its results depends on."""
     total = hashlib.sha256(" ".join(NVCC_FLAGS).encode())
     for file, text in sorted(texts(source(stem)).items(), key=lambda found: found[0].name):
-        total.update(file.name.encode() + b"\0" + text.encode())
+        total.update(file.name.encode() + b"\0" + code(text).encode())
     return total.hexdigest()
 
 

@@ -2,8 +2,9 @@
 //
 // A block of four warps serves up to eight query heads of one kv head, so that K and V are read once. kWarps warps share a tile: with one
 // warp a tile the block takes whole spans, with four it takes a tile alone. In QK a lane owns 4 / kWarps tokens and every head; in PV it owns
-// the head dimensions `dimension(i)` and every head. K and V come through shared memory, copied ahead of the work (decode_copy.cuh). States
-// of a row that several blocks share are stored and joined by a second kernel (decode_join.cuh). The bytes depend on none of this (C13).
+// the head dimensions `dimension(i)` and every head. K and V come through shared memory, copied ahead of the work by the same warps
+// (decode_copy.cuh), or by others where few blocks leave room for them (decode_feed.cuh). States of a row that several blocks share are joined in
+// a cluster (decode_cluster.cuh), or stored and joined by a second kernel (decode_join.cuh). The bytes depend on none of this (C13).
 #include "decode_cluster.cuh"
 #include "decode_join.cuh"
 #include "decode_balance.cuh"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kernels_cu import build
 from tools import cases, golden, legs, ports, verify
 
 STEM = "merge_attn_states"
@@ -120,3 +121,9 @@ def test_a_changed_file_changes_the_digest_of_the_ports_that_import_it(monkeypat
     monkeypatch.setattr(ports, "texts", changed)
     after = {stem: ports.digest.__wrapped__(stem, False) for stem in before}
     assert {stem for stem in before if before[stem] != after[stem]} == {"paged_decode"}
+
+
+def test_a_recording_of_a_kernel_is_bound_to_code_and_not_to_comments() -> None:
+    text = 'int x = 1;  // one\n/* two\n   lines */ auto s = "//no comment";\n'
+    assert build.code(text) == build.code(text.replace("one", "1").replace("lines", "")) == 'int x = 1;\n auto s = "//no comment";'
+    assert build.code(text) != build.code(text.replace("no comment", "comment")) != build.code(text.replace("x = 1", "x = 2"))
