@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from pathlib import Path
 
@@ -38,6 +39,19 @@ def test_every_build_is_made_before_cases_run(monkeypatch: pytest.MonkeyPatch) -
     with verify.Progress(disable=True) as progress:
         verify.prebuild([("store_kv", CASE)], [legs.Host("reverse"), legs.Host("shuffle:1"), legs.HostCheck()], progress)
     assert sorted(made) == [("store_kv", False), ("store_kv", True)]
+
+
+class _Last:
+    """An object that ends the process which it is sent to."""
+
+    def __reduce__(self) -> tuple[object, tuple[int]]:
+        return os._exit, (3,)
+
+
+def test_a_case_that_ends_its_process_is_an_error_that_says_how_to_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "batches", lambda jobs: [[_Last()]])
+    with pytest.raises(OSError, match="^legs host: a case ended its process.* --leg host-check alone names"):
+        list(verify.run_cases([("store_kv", CASE)], [legs.leg("host")], again=False))
 
 
 def test_a_kernel_that_is_not_written_yet_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
