@@ -50,7 +50,7 @@ class _Last:
 
 def test_a_case_that_ends_its_process_is_an_error_that_says_how_to_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "batches", lambda jobs: [[_Last()]])
-    with pytest.raises(OSError, match="^legs host: a case ended its process.* --leg host-check alone names"):
+    with pytest.raises(OSError, match=r"^legs host: a case ended its process.* --leg host-check alone names"):
         list(verify.run_cases([("store_kv", CASE)], [legs.leg("host")], again=False))
 
 
