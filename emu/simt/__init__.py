@@ -11,7 +11,8 @@ Operators, casts, `math` and stores of a kernel give what numba's compiler would
 unless `operators="python"` is asked for. What remains different from a GPU: a * b + c is rounded twice, where numba's compiler fuses it
 (`cuda.fma` is fused on both); the last bits of exp, sin and their like; a variable has the type of the value it holds at the moment, where
 numba gives it one for all; the masks of ballot_sync and match_*_sync are never negative (numba's are int32), and popc, clz and ffs take an
-int of up to 32 bits for an int32, since threadIdx.x is one; a kernel without source (made by exec) computes as Python and NumPy do.
+int of up to 32 bits (an int8 too) for an int32, since threadIdx.x is one; brev of an int64 keeps its upper half, which numba cuts off; a
+kernel without source (made by exec) computes as Python and NumPy do.
 
 Processes that a script starts run numba's own scheduler, unless they are forks. A poll of plain memory that counts its rounds, or that
 contains a barrier, is never found to be endless: an interrupt (Ctrl-C) says where it is.
