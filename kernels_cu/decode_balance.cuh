@@ -29,8 +29,9 @@ __device__ __forceinline__ Part part_of(const PagedDecodeParams& p, int64_t n, i
     return {n, row, first, first + each};
 }
 
-// What this block takes; nothing, where it says sequence p.n. A sequence alone needs no search. Else every block goes through all sequences, a thread through neighbours: first for the sum of their units, from
-// which follows what a part has at most; then for the place of the block's part among all of a class.
+// What this block takes; nothing, where it says sequence p.n. A sequence alone needs no search. Else every block goes through all sequences, a
+// thread through neighbours: first for the sum of their units, from which follows what a part has at most; then for the place of the block's
+// part among all of a class.
 template <class S>
 __device__ __forceinline__ Part find_part(const PagedDecodeParams& p, Block<S>& s) {
     const unsigned rows = static_cast<unsigned>(p.g * S::kHeadBlocks);
