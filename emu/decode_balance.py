@@ -10,15 +10,15 @@ from numba import cuda
 from emu.decode_shape import TILE, Shape, index
 from emu.simt import device
 
-CLASSES = 4  # of parts, by length
+CLASSES = 5  # of parts, by length
 
 
 @device
 def class_of(units, most):  # noqa: ANN001, ANN201
-    """Rows in parts come before whole ones, and those by their length in three classes."""
+    """Rows in parts come before whole ones, and those by their length in four classes."""
     if units > most:
         return 0
-    return 1 if 2 * units > most else 2 if 4 * units > most else 3
+    return 1 if 2 * units > most else 2 if 4 * units > most else 3 if 8 * units > most else 4
 
 
 @functools.cache

@@ -42,10 +42,9 @@ __device__ __forceinline__ float pow2_weight(float n) {
 // j - m < -125; else 2^(s2 - m), never subnormal.
 __device__ __forceinline__ float weight_p(float s2, float m) {
     const float j = round_even(s2);
-    const float n = sub(j, m);
-    const bool in_range = n >= -125.0f;  // false for s2 = -inf: n is -inf or NaN
-    const float p = mul(exp2_poly(sub(s2, j)), power_of_integral(in_range ? n : 0.0f));  // exact product; n <= 0
-    return s2 != s2 || s2 == kInf ? kNaN : in_range ? p : 0.0f;
+    const float n = sub(j, m == -kInf ? 0.0f : m);  // NaN where s2 is NaN or +inf, as is the polynomial; -inf where s2 = -inf
+    const float p = mul(exp2_poly(sub(s2, j)), power_of_integral(n));  // exact where n counts; n <= 0
+    return n < -125.0f ? 0.0f : p;
 }
 
 // --- C13: states ---

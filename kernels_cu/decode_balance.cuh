@@ -10,9 +10,9 @@ __device__ __forceinline__ int units_of_row(const PagedDecodeParams& p, int len)
     return len > 0 ? (len - 1) / (S::kTiles * kTile) - first_token(p, len) / (S::kTiles * kTile) + 1 : 1;
 }
 
-// Rows in parts come before whole ones, and those by their length in three classes.
+// Rows in parts come before whole ones, and those by their length in four classes.
 __device__ __forceinline__ int class_of(int units, int most) {
-    return units > most ? 0 : 2 * units > most ? 1 : 4 * units > most ? 2 : 3;
+    return units > most ? 0 : 2 * units > most ? 1 : 4 * units > most ? 2 : 8 * units > most ? 3 : 4;
 }
 
 // What a part has at most: a fair share of `sum` units of each of `rows` rows, at least one.

@@ -36,11 +36,7 @@ struct Words {
         if constexpr (sizeof(T) == 4) {
             return __uint_as_float(at[i]);
         } else if constexpr (sizeof(T) == 1) {
-            float pair[2];  // what several calls convert alike is converted once
-            const unsigned both = at[i / 4] >> (16 * (i / 2 % 2));
-            const T from[2] = {{static_cast<unsigned char>(both)}, {static_cast<unsigned char>(both >> 8)}};
-            to_f32<2>(from, pair);
-            return pair[i % 2];
+            return to_f32_of_four<T>(at[i / 4], i % 4);
         } else {
             return to_f32(T{static_cast<unsigned short>(at[i / 2] >> (16 * (i % 2)))});
         }

@@ -85,7 +85,7 @@ struct Row {
     float k_scale, v_scale;  // of fp8 caches
 };
 
-constexpr int kClasses = 4;  // of parts, by length
+constexpr int kClasses = 5;  // of parts, by length
 
 // What a block takes: units [unit, end) of row `row` (a block of heads of a kv head) of sequence n, as far as there are so many.
 struct Part {
@@ -120,7 +120,7 @@ struct Shape {
     static constexpr int kDims = kUnit * kUnits;  // dimensions of a thread in PV
 
     // A stage is a part of a tile's K (a few vectors of every token) or V (some tokens), which is copied at once. 32 bytes of each are the least.
-    static constexpr int kStage = kTiles == 1 ? 16384 : 4096;  // bytes wanted
+    static constexpr int kStage = kTiles == 1 ? 16384 : kWarps == 1 && D <= 64 ? 2048 : 4096;  // bytes wanted; of small stages more are under way
     static constexpr int kVectorsOfStage = kStage / (16 * kTile);
     static constexpr int kMaxTokens = kRows ? kTile : clamp(kCopiers * (kPage < kX ? kPage : kX), 0, kTile);  // a dimension's copies, one a thread
     static constexpr int kTokensOfStage = clamp(sb::unit_of(kStage / (D * kSize), kMaxTokens), 2 * kX, kTile);

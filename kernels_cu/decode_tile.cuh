@@ -55,6 +55,25 @@ __device__ __forceinline__ void make_logits(const PagedDecodeParams& p, Block<S>
     }
 }
 
+// sum[i][h] += factor[h] * value[i] (C8). Neighbours share a factor or a value: registers lie in two banks by their parity, and each gives one
+// number a cycle, so that an instruction whose three are all new takes two.
+template <int kHeads, int kCount, int kPad>
+__device__ __forceinline__ void add_products(const float* factor, const float (&value)[kCount], float (&sum)[kCount][kPad]) {
+#pragma unroll
+    for (int first = 0; first < kHeads; first += 4) {
+        const int heads = kHeads - first < 4 ? kHeads - first : 4;
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) {
+            const int i = first / 4 % 2 == 0 ? k : kCount - 1 - k;
+#pragma unroll
+            for (int j = 0; j < heads; ++j) {
+                const int h = first + (k % 2 == 0 ? j : heads - 1 - j);
+                sum[i][h] = sb::fma(factor[h], value[i], sum[i][h]);
+            }
+        }
+    }
+}
+
 // The part of the dot products of this thread's tokens thread + kLanes * i that a stage of K holds (C13.1).
 template <bool kScaled, class S>
 __device__ __forceinline__ void add_dot_products(const Block<S>& s, const Tile& at, int vector, const unsigned char* stage,
@@ -71,12 +90,10 @@ __device__ __forceinline__ void add_dot_products(const Block<S>& s, const Tile& 
             const Run<S> q = *reinterpret_cast<const Run<S>*>(&s.q[((vector + v) * kX + x) * S::kPad]);
 #pragma unroll
             for (int r = 0; r < S::kRun; ++r) {
+                float value[S::kTokens];
 #pragma unroll
-                for (int i = 0; i < S::kTokens; ++i) {
-                    const float value = value_of<kScaled>(key[i].template element<C>(x + r), s.row.k_scale);
-#pragma unroll
-                    for (int h = 0; h < S::kHeads; ++h) dot[i][h] = sb::fma(q.at[r * S::kPad + h], value, dot[i][h]);  // C8
-                }
+                for (int i = 0; i < S::kTokens; ++i) value[i] = value_of<kScaled>(key[i].template element<C>(x + r), s.row.k_scale);
+                add_products<S::kHeads>(&q.at[r * S::kPad], value, dot);
             }
         }
     }
@@ -158,14 +175,14 @@ __device__ __forceinline__ void add_values(const Block<S>& s, const Tile& at, in
             const Run<S> weight = *reinterpret_cast<const Run<S>*>(&s.scratch[at.slot][(token + t + u) * S::kPad]);
 #pragma unroll
             for (int r = 0; r < S::kRun; ++r) {
+                float v[S::kDims];
 #pragma unroll
                 for (int i = 0; i < S::kDims; ++i) {
                     const float exact = kRows ? value[(u + r) * S::kUnits + i / S::kUnit].template element<C>(i % S::kUnit)
                                               : value[i].template element<C>(u + r);
-                    const float v = value_of<kScaled>(exact, s.row.v_scale);
-#pragma unroll
-                    for (int h = 0; h < S::kHeads; ++h) a[i][h] = sb::fma(weight.at[r * S::kPad + h], v, a[i][h]);  // C8
+                    v[i] = value_of<kScaled>(exact, s.row.v_scale);
                 }
+                add_products<S::kHeads>(&weight.at[r * S::kPad], v, a);
             }
         }
     }

@@ -67,21 +67,34 @@ __device__ __forceinline__ float to_f32(e4m3 x) {
 #endif
 }
 
-// N neighbouring elements: what one instruction converts two of is converted by twos.
+// Element i of the four fp8 of a word: one instruction converts two, and calls for both of them share it.
+template <typename E>
+__device__ __forceinline__ float to_f32_of_four(unsigned word, int i) {
+    if constexpr (SB_FP8_INSTRUCTIONS && std::is_same<E, e4m3>::value) {
+        unsigned two;
+        if (i < 2) {
+            asm("{ .reg .b16 a, b; mov.b32 {a, b}, %1; cvt.rn.f16x2.e4m3x2 %0, a; }" : "=r"(two) : "r"(word));
+        } else {
+            asm("{ .reg .b16 a, b; mov.b32 {a, b}, %1; cvt.rn.f16x2.e4m3x2 %0, b; }" : "=r"(two) : "r"(word));
+        }
+        return to_f32(f16{static_cast<unsigned short>(two >> (16 * (i % 2)))});
+    } else if constexpr (std::is_same<E, e5m2>::value) {  // the upper half of an f16
+        return to_f32(f16{static_cast<unsigned short>(__byte_perm(word, 0u, i < 2 ? 0x1404u : 0x3424u) >> (16 * (i % 2)))});
+    } else {
+        return to_f32(E{static_cast<unsigned char>(word >> (8 * i))});
+    }
+}
+
+// N neighbouring elements.
 template <int N, typename E>
 __device__ __forceinline__ void to_f32(const E* from, float* to) {
-    if constexpr (SB_FP8_INSTRUCTIONS && std::is_same<E, e4m3>::value && N % 2 == 0) {
 #pragma unroll
-        for (int i = 0; i < N; i += 2) {
-            const auto pair = static_cast<unsigned short>(from[i].bits | (from[i + 1].bits << 8));
-            unsigned two;
-            asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two) : "h"(pair));
-            to[i] = to_f32(f16{static_cast<unsigned short>(two)});
-            to[i + 1] = to_f32(f16{static_cast<unsigned short>(two >> 16)});
+    for (int i = 0; i < N; ++i) {
+        if constexpr (sizeof(E) == 1 && N % 2 == 0) {
+            to[i] = to_f32_of_four<E>(from[i / 2 * 2].bits | (from[i / 2 * 2 + 1].bits << 8), i % 2);
+        } else {
+            to[i] = to_f32(from[i]);
         }
-    } else {
-#pragma unroll
-        for (int i = 0; i < N; ++i) to[i] = to_f32(from[i]);
     }
 }
 

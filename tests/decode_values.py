@@ -35,6 +35,21 @@ def minus_zero_sums(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, 
     v[t % 128 == 0] = -0.0
 
 
+def minus_zeros(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length: np.ndarray) -> None:
+    """A tile's first products are negative and underflow to -0; V of -0 follows, which is +0 where types are widened (C13): so is a."""
+    dots(q, k, np.where(t % 128 == 9, 0, -85).astype(np.float32))
+    v[...] = -0.0
+    v[t % 128 < 3] = -np.ldexp(1.0, -30)
+    k[t % 2 == 0, :, 1] = -0.0
+
+
+def not_finite(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length: np.ndarray) -> None:
+    """Infinities and NaN of K and V at places of their own in every tile: those who widen them share no value with their neighbours (C13)."""
+    for number, value in enumerate((np.inf, np.nan, -np.inf)):
+        k[t == 128 * number + 37 * number + 5, :, 3 + 5 * number] = value
+        v[t == 128 * number + 31 * number + 7, :, 2 + 3 * number] = value
+
+
 SPECIAL: dict[str, Special] = {
     **paged_values.SPECIAL,
     "minus-inf-first-tile": one_key(lambda t: t < 128, -np.inf),
@@ -45,4 +60,6 @@ SPECIAL: dict[str, Special] = {
     "fading-tiles": fading_tiles,
     "uneven-tiles": uneven_tiles,
     "minus-zero-sums": minus_zero_sums,
+    "minus-zeros": minus_zeros,
+    "not-finite": not_finite,
 }

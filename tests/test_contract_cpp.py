@@ -39,7 +39,7 @@ def cpp_cases() -> dict[str, tuple[Callable[..., np.ndarray], list[np.ndarray]]]
         "running_max": (contract.running_max, [np.where(np.isnan(pairs[0]), np.float32(-np.inf), pairs[0]), pairs[1]]),
         "logits2": (contract.logits2, pairs[:1]),
         "pow2_weight": (contract.pow2_weight, [np.concatenate([np.arange(-300, 300).astype(np.float32), tops, np.rint(x[~np.isnan(x)])])]),
-        "weight_p": (contract.weights_p, [np.tile(logits, 2), np.concatenate([tops, below])]),
+        "weight_p": (contract.weights_p, [np.tile(logits, 3), np.concatenate([tops, below, np.fmax(tops, np.roll(tops, 1))])]),
         "join_scalar_half": (lambda p, q, r: contract.fma(q, r, contract.mul(p, half)), triples),
         "lse": (contract.lse, [tops, np.abs(logits)]),
         "from_f32_f32": (lambda p: contract.from_f32(p, "f32"), pairs[:1]),
