@@ -244,11 +244,11 @@ VALUES = [
     *corner("logits near 3e9", *(f"{t} huge" for t in FLOATS), splits=(0,), scale=1.0, lens=(35, 520)),
     *corner("the least weight times -2^-24", *(f"{t} least-weights" for t in FLOATS), splits=(1,), scale=1.0, lens=(70, 33)),
     *corner("sums of -0 in every tile", "f32 minus-zero-sums", scale=1.0, lens=(70, 300, 1100)),
-    *corner("elements of -0 are +0 in types that are widened", *(f"{t} minus-zeros" for t in FLOATS), scale=1.0, lens=(20, 300)),
-    *corner("infinities and NaN among neighbours that a tensor core widens together", *(f"{t} not-finite" for t in FLOATS), lens=(520, 200)),
-    *(case(f"{t}-{layout}-d128-not-finite-split{split}", "the same in the lanes of other mappings", t, h=8, d=128, layout=layout, split=split,
-           values="not-finite", lens=(140, 300), warps=2 * split, window=290) for t in ("f16", "bf16") for layout in ("classic", "nhd")
-      for split in (0, 1)),
+    *corner("sums of -0 by underflow, and V of -0 after it", "bf16 minus-zeros", "f32 minus-zeros", scale=1.0, lens=(20, 300)),
+    *corner("infinities and NaN among finite neighbours", *(f"{t} not-finite" for t in FLOATS), lens=(520, 200)),
+    *(case(f"{t}-{layout}-d128-group{h}-not-finite-split{split}", "the same in the lanes of other mappings", t, h=h, d=128, layout=layout,
+           split=split, values="not-finite", lens=(140, 300), warps=2 * split, window=290)
+      for t, layout, h in (("f16", "classic", 8), ("bf16", "classic", 4), ("bf16", "nhd", 4)) for split in (0, 1)),
     *corner("maxima that rise and fall from tile to tile", "f16 uneven-tiles", "f32 uneven-tiles", splits=(0, 1, 2), scale=1.0,
             lens=(1500, 900)),
     *(case(f"f16-d8-{tokens}-uneven-tiles-split{split}", "more stored states than a warp has lanes, each with weights of its own", h=1, d=8,
@@ -286,8 +286,8 @@ FP8 = [
           warps=split) for t, c, layout in MAIN for split in (0, 1)),
     *(fp8(t, c, f"{layout}-head-scales-split{split}", f"a scale a kv head, inexact products; {SPLITS[split]}", layout=layout, split=split,
           h=4, g=2, scales=([0.3, 1.7], [2.1, 0.013]), lens=(18, 0, 140)) for t, c, layout in MAIN for split in (0, 1)),
-    *(fp8(t, c, f"{layout}-not-finite-split{split}", "NaN, and in e5m2 infinities, among neighbours that are widened together", layout=layout,
-          split=split, values="not-finite", lens=(300,)) for t, c, layout in MAIN for split in (0, 1)),
+    *(fp8(t, c, f"{layout}-not-finite-split{split}", "NaN, and in e5m2 infinities, among finite neighbours", layout=layout, split=split,
+          values="not-finite", lens=(300,)) for t, c, layout in MAIN for split in (0, 1)),
     fp8("f16", "e4m3", "mixed-scales", "one scale for K, one a kv head for V", h=4, g=2, scales=(0.7, [3.0, 0.25])),
     fp8("bf16", "e5m2", "mixed-scales", "one scale a kv head for K, one for V", h=4, g=2, scales=([3.0, 0.25], 0.7)),
     *(fp8(t, c, f"spans-split{split}", f"states of two spans; {SPLITS[split]}", lens=(513, 3), split=split)

@@ -36,7 +36,7 @@ def minus_zero_sums(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, 
 
 
 def minus_zeros(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length: np.ndarray) -> None:
-    """A tile's first products are negative and underflow to -0; V of -0 follows, which is +0 where types are widened (C13): so is a."""
+    """A tile's first products are negative and underflow to -0; V of -0 follows: a stays -0, which it would not where a zero is +0."""
     dots(q, k, np.where(t % 128 == 9, 0, -85).astype(np.float32))
     v[...] = -0.0
     v[t % 128 < 3] = -np.ldexp(1.0, -30)
@@ -44,7 +44,7 @@ def minus_zeros(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, leng
 
 
 def not_finite(q: np.ndarray, k: np.ndarray, v: np.ndarray, t: np.ndarray, length: np.ndarray) -> None:
-    """Infinities and NaN of K and V at places of their own in every tile: those who widen them share no value with their neighbours (C13)."""
+    """Infinities and NaN of K and V, each at a place of its own: neighbours that are converted together keep their values."""
     for number, value in enumerate((np.inf, np.nan, -np.inf)):
         k[t == 128 * number + 37 * number + 5, :, 3 + 5 * number] = value
         v[t == 128 * number + 31 * number + 7, :, 2 + 3 * number] = value

@@ -144,8 +144,8 @@ def test_zeros_and_underflow() -> None:
     got = of("f16-zero-k")["lse"]
     assert np.array_equal(got, np.broadcast_to(contract.lse(np.zeros_like(tokens), tokens), got.shape))
     assert bits_are(of("f32-minus-zero-sums-split0")["out"][0], 0x80000000), "a is -0 and stays it where it is the only tile"
-    for t in ("f16", "bf16", "f32"):
-        assert bits_are(of(f"{t}-minus-zeros-split0")["out"], 0x80000000 if t == "f32" else 0), "V of -0 is +0 where it is widened"
+    for t in ("bf16", "f32"):
+        assert bits_are(of(f"{t}-minus-zeros-split0")["out"], 0x80000000), "V of -0 leaves a at -0"
     tiny = of("f32-tiny-v-split0")["out"]
     assert (np.abs(tiny) < 2.0**-110).all()
     assert (tiny != 0).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import signal
 import subprocess
@@ -92,7 +93,8 @@ def _runs(process: int) -> bool:
 
 def test_an_interrupt_ends_the_program_too(options: list[str]) -> None:
     command = [sys.executable, "-m", "tools", "run", WHOLE, *options, "--output", "1", "i"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs are born ignoring it
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heeds) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         child = int(process.stdout.readline())  # it runs, and would for ever
