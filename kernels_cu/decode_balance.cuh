@@ -29,18 +29,22 @@ __device__ __forceinline__ Part part_of(const PagedDecodeParams& p, int64_t n, i
     return {n, row, first, first + each};
 }
 
-// What this block takes; nothing, where it says sequence p.n. A sequence alone needs no search. Else every block goes through all sequences, a
-// thread through neighbours: first for the sum of their units, from which follows what a part has at most; then for the place of the block's
+// What this block takes of a sequence alone of `len` tokens, which needs no search; nothing, where its end is 0.
+template <class S>
+__device__ __forceinline__ Part part_alone(const PagedDecodeParams& p, int len) {
+    const unsigned rows = static_cast<unsigned>(p.g * S::kHeadBlocks);
+    const int row = static_cast<int>(blockIdx.x % rows), at = static_cast<int>(blockIdx.x / rows), units = units_of_row<S>(p, len);
+    const int most = fair_share(p, units, rows), parts = (units + most - 1) / most;
+    return at < parts ? part_of<S>(p, 0, row, len, units, parts, at) : Part{0, row, 0, 0};
+}
+
+// What this block takes; nothing, where it says sequence p.n. Every block goes through all sequences, a thread through neighbours: first for the sum of their units, from which follows what a part has at most; then for the place of the block's
 // part among all of a class.
 template <class S>
 __device__ __forceinline__ Part find_part(const PagedDecodeParams& p, Block<S>& s) {
     const unsigned rows = static_cast<unsigned>(p.g * S::kHeadBlocks);
     const int row = static_cast<int>(blockIdx.x % rows);
     int at = static_cast<int>(blockIdx.x / rows);  // the part's number, later in its class
-    if (p.n == 1) {
-        const int len = p.seq_lens[0], units = units_of_row<S>(p, len), most = fair_share(p, units, rows), parts = (units + most - 1) / most;
-        return at < parts ? part_of<S>(p, 0, row, len, units, parts, at) : Part{1, 0, 0, 0};
-    }
     constexpr int kWarps = S::kThreads / 32;
     const int warp = S::thread() / 32, lane = S::thread() % 32;
     const int64_t count = (p.n + S::kThreads - 1) / S::kThreads;
@@ -98,4 +102,26 @@ __device__ __forceinline__ Part find_part(const PagedDecodeParams& p, Block<S>& 
     }
     __syncthreads();
     return s.part;
+}
+
+// Of a sequence alone: whether a part is a whole row of so many units.
+template <int kTiles>
+__device__ __forceinline__ bool part_is_row(const PagedDecodeParams& p, int units) {
+    return units <= fair_share(p, units, static_cast<unsigned>(p.g * Shape<1, kTiles>::kHeadBlocks));
+}
+
+// A row of several units that one block has finished says so by an l that no state has.
+constexpr float kFinished = -1.0f;
+
+__device__ __forceinline__ void mark_finished(const PagedDecodeParams& p, const Row& row, int64_t head) {
+    if (row.units > row.first_unit + 1) p.part_l[(row.n * p.h + head) * p.states + row.first_unit] = kFinished;
+}
+
+// Whether one block has finished a row: it took all units of it. A block takes `split` spans, a tile, or a balanced part.
+template <int kTiles>
+__device__ __forceinline__ bool is_finished(const PagedDecodeParams& p, const Row& row, int64_t head) {
+    if (row.units <= row.first_unit + 1) return true;
+    if (kTiles > 1 && p.split < 0 && p.n == 1) return part_is_row<kTiles>(p, row.units - row.first_unit);
+    if (kTiles > 1 && p.split < 0) return p.part_l[(row.n * p.h + head) * p.states + row.first_unit] == kFinished;
+    return kTiles > 1 && p.split > 1 && (row.units - 1) / p.split == row.first_unit / p.split;
 }

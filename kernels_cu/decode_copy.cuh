@@ -119,10 +119,14 @@ struct Stream {
         }
     }
 
-    // The first of units [first_unit, end) in which this tile has tokens, if it is not `end`, with its page ids; own_unit is what was asked for.
+    // The first of units [first_unit, end) in which this tile has tokens, if it is not `end`, with its page ids; own_unit is what was asked for before.
     __device__ __forceinline__ int begin(int own_unit, int first_unit, int end) {
         const int unit = tile(first_unit).live() ? first_unit : first_unit + 1;
-        if (unit != own_unit && unit < end) ask(unit);
+        if (unit != own_unit && unit < end) {
+            __pipeline_commit();
+            __pipeline_wait_prior(0);  // copies to one place come in no order
+            ask(unit);
+        }
         __pipeline_commit();
         __pipeline_wait_prior(0);
         wait_for_copiers<S>();

@@ -3,7 +3,7 @@
 
 #include <cuda_pipeline_primitives.h>
 
-#include "decode_walk.cuh"
+#include "decode_balance.cuh"
 
 constexpr int kStates = D > 128 ? 64 : 128;  // states at a time, one a thread where weights are made
 constexpr int kJoiners = 128;  // threads of a block

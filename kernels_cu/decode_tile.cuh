@@ -64,10 +64,10 @@ __device__ __forceinline__ void add_products(const float* factor, const float (&
         const int heads = kHeads - first < 4 ? kHeads - first : 4;
 #pragma unroll
         for (int k = 0; k < kCount; ++k) {
-            const int i = first / 4 % 2 == 0 ? k : kCount - 1 - k;
+            const int i = first / 4 % 2 == 0 ? kCount - 1 - k : k;
 #pragma unroll
             for (int j = 0; j < heads; ++j) {
-                const int h = first + (k % 2 == 0 ? j : heads - 1 - j);
+                const int h = first + (k % 2 == 0 ? heads - 1 - j : j);
                 sum[i][h] = sb::fma(factor[h], value[i], sum[i][h]);
             }
         }

@@ -75,18 +75,3 @@ __device__ __forceinline__ void store(const PagedDecodeParams& p, const Row& row
         p.part_l[at] = walk.l;
     }
 }
-
-// Of balanced parts: a row of several units that one block has finished says so by an l that no state has.
-constexpr float kFinished = -1.0f;
-
-__device__ __forceinline__ void mark_finished(const PagedDecodeParams& p, const Row& row, int64_t head) {
-    if (row.units > row.first_unit + 1) p.part_l[(row.n * p.h + head) * p.states + row.first_unit] = kFinished;
-}
-
-// Whether one block has finished a row: it took all units of it. A block takes `split` spans, a tile, or a balanced part.
-template <int kTiles>
-__device__ __forceinline__ bool is_finished(const PagedDecodeParams& p, const Row& row, int64_t head) {
-    if (row.units <= row.first_unit + 1) return true;
-    if (kTiles > 1 && p.split < 0) return p.part_l[(row.n * p.h + head) * p.states + row.first_unit] == kFinished;
-    return kTiles > 1 && p.split > 1 && (row.units - 1) / p.split == row.first_unit / p.split;
-}

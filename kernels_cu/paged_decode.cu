@@ -100,7 +100,10 @@ template <class S>
 __device__ __forceinline__ void decode_part(const PagedDecodeParams& p, const Steps& steps, int64_t first_sequence, Block<S>& s) {
     const int thread = S::thread(), units = S::kTiles == 1 ? 1 : static_cast<int>(p.split), first = static_cast<int>(blockIdx.y) * units;
     Part own = {first_sequence + blockIdx.z, static_cast<int>(blockIdx.x), first, first + units};
-    if (S::kBalances && p.split < 0) {
+    const bool alone = S::kBalances && p.split < 0 && p.n == 1;
+    if (alone) {
+        own = part_alone<S>(p, static_cast<int>(p.max_seq_len));  // a guess, until the length is known
+    } else if (S::kBalances && p.split < 0) {
         own = find_part(p, s);
         if (own.n == p.n) return;
     }
@@ -112,7 +115,8 @@ __device__ __forceinline__ void decode_part(const PagedDecodeParams& p, const St
     const int heads = static_cast<int>((g + 1) * kGroup - head < S::kHeads ? (g + 1) * kGroup - head : S::kHeads);
     // Page ids of the first unit, q and the length are asked for together, the ids before it is known which of them have tokens.
     Stages<S> stages(p, steps, s, s.row, n, g);
-    stages.ask(own.unit);
+    const int asked = own.unit;
+    stages.ask(asked);
     constexpr int kOfQ = (S::kPad * D + S::kThreads - 1) / S::kThreads;
     T q[kOfQ];
 #pragma unroll
@@ -121,6 +125,10 @@ __device__ __forceinline__ void decode_part(const PagedDecodeParams& p, const St
         q[i] = p.q[n * p.q_stride[0] + (head + h) * p.q_stride[1] + at % D];
     }
     const int len = p.seq_lens[n];
+    if (alone) {
+        own = part_alone<S>(p, len);
+        if (own.end == 0) return;
+    }
     if (thread == 0) {
         Row row;
         measure<S::kTiles>(p, n, len, row);
@@ -149,7 +157,7 @@ __device__ __forceinline__ void decode_part(const PagedDecodeParams& p, const St
         if (S::kClusters && row.cluster) join_cluster(p, s);
         return;
     }
-    stages.start(own.unit, unit, end);
+    stages.start(asked, unit, end);
     Walk walk = {0.0f, 0.0f};
     float a[S::kElements];
     for (; unit < end; ++unit) {

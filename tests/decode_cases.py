@@ -91,6 +91,7 @@ LENGTHS = [
            lens=(5500, 1, 2048), split=split, warps=split % 3) for split in (0, 1, 2, 3, 5, 11)),
     *(case(f"d8-eight-spans-warps{warps}", "a row's states in as many blocks as a cluster has, and in memory", h=3, d=8,
            lens=(4096, 0, 3585, 513), split=1, warps=warps, sinks="mixed", window=3000) for warps in (1, 2)),
+    case("d8-spans-of-a-block", "warps that copy go from span to span", h=1, d=8, lens=(1600, 3, 700), split=3, warps=2),
     *(case(f"d8-balanced-{blocks}", f"no part above the fair share of {blocks} blocks, long parts first, rows whole and divided", h=2, g=2,
            d=8, lens=(5500, 1025, 0, 1, 3000, 513), split=-blocks) for blocks in (1, 2, 3, 7, 12, 45, 48, 99)),  # of 48 spans
     case("balanced-window", "parts of windows, with sinks, two blocks a kv head", "bf16", h=18, g=2, lens=(1100, 0, 600), window=700,
@@ -102,6 +103,8 @@ LENGTHS = [
     case("balanced-nhd", "over a token-major cache", "bf16", layout="nhd", lens=(1100, 3, 600), split=-4),
     *(case(f"balanced-alone-{length}", "the parts of a sequence alone need no search", h=3, d=16, lens=(length,), window=window, split=-5)
       for length, window in ((0, 0), (1, 0), (5500, 0), (2600, 1500))),
+    *(case(f"balanced-alone-bound-{columns}", "a bound far above the length: what was guessed from it is asked for again", h=3, d=16,
+           lens=(1500,), columns=columns, split=-5) for columns in (60, 400)),
     case("balanced-empty", "nothing but sequences of length 0", lens=(0, 0, 0), split=-4),
     case("empty", "nothing but sequences of length 0", lens=(0, 0, 0)),
     case("no-sequences", "an empty grid cannot be launched", lens=()),

@@ -41,6 +41,28 @@ __global__ void rows(const int* where, const int* x, int* out) {
   }
 }
 
+// Here the mbarrier's wait is over before the group's begins: that one still tells its thread of the copies.
+__global__ void late(const int* x, int* out) {
+  __shared__ int row[32];
+  __shared__ unsigned long long full;
+  unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 32;" ::"r"(address_of(&full)) : "memory");
+  __syncthreads();
+  if (warp == 0) {
+    copy(&row[lane], x + lane);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address_of(&full)) : "memory");
+    asm volatile("bar.sync 1, 64;" ::: "memory");
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncwarp();
+    out[lane] = row[lane ^ 1];
+  } else if (warp == 1) {
+    wait_parity(&full, 0);
+  } else {
+    asm volatile("bar.sync 1, 64;" ::: "memory");  // so that the second warp comes before the first goes on
+  }
+}
+
 int main() {
   std::vector<int> where(96), x(64);
   for (int i = 0; i < 96; ++i) where[i] = (i * 7 + 3) % 32;
@@ -51,5 +73,8 @@ int main() {
   auto row = [&](int i, int lane) { return x[32 * i + where[32 * i + (lane ^ 1)]]; };
   bool good = true;
   for (int i = 0; i < 32; ++i) good = good && got[i] == row(0, 31 - i) && got[32 + i] == row(1, 31 - i) && got[64 + i] == row(0, i ^ 3);
+  late<<<1, 96>>>(upload(x), out);
+  got = download(out, 32);
+  for (int i = 0; i < 32; ++i) good = good && got[i] == x[i ^ 1];
   return verdict(good);
 }

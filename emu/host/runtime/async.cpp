@@ -43,12 +43,12 @@ void async_commit() {
 // Copies for which their thread has waited.
 void Worker::land(Thread* thread, const Batches& batches) {
   for (const auto& batch : batches) {
-    if (batch->come) continue;
     if (batch->number != 0) {
-      bring(*batch);
+      if (!batch->come) bring(*batch);
       if (Check::active != nullptr) Check::on->learn_copies(*this, thread, kCopies + batch->number - 1);
       continue;
     }
+    if (batch->come) continue;
     batch->come = true;
     for (const AsyncCopy& c : batch->copies) {
       if (Check::active != nullptr) {
