@@ -92,6 +92,8 @@ LENGTHS = [
     *(case(f"d8-eight-spans-warps{warps}", "a row's states in as many blocks as a cluster has, and in memory", h=3, d=8,
            lens=(4096, 0, 3585, 513), split=1, warps=warps, sinks="mixed", window=3000) for warps in (1, 2)),
     case("d8-spans-of-a-block", "warps that copy go from span to span", h=1, d=8, lens=(1600, 3, 700), split=3, warps=2),
+    *(case(f"d8-window-in-a-later-span-warps{warps}", "a window begins two spans behind what was asked for first, whose ids may yet come",
+           h=1, d=8, lens=(1600, 1100), window=300, split=3, warps=warps) for warps in (1, 2)),
     *(case(f"d8-balanced-{blocks}", f"no part above the fair share of {blocks} blocks, long parts first, rows whole and divided", h=2, g=2,
            d=8, lens=(5500, 1025, 0, 1, 3000, 513), split=-blocks) for blocks in (1, 2, 3, 7, 12, 45, 48, 99)),  # of 48 spans
     case("balanced-window", "parts of windows, with sinks, two blocks a kv head", "bf16", h=18, g=2, lens=(1100, 0, 600), window=700,
