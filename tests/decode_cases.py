@@ -105,6 +105,7 @@ LENGTHS = [
     case("balanced-nhd", "over a token-major cache", "bf16", layout="nhd", lens=(1100, 3, 600), split=-4),
     *(case(f"balanced-alone-{length}", "the parts of a sequence alone need no search", h=3, d=16, lens=(length,), window=window, split=-5)
       for length, window in ((0, 0), (1, 0), (5500, 0), (2600, 1500))),
+    case("balanced-alone-one-block", "a block takes all of a sequence alone: nothing is left to join", h=3, d=16, lens=(1500,), split=-1),
     *(case(f"balanced-alone-bound-{columns}", "a bound far above the length: what was guessed from it is asked for again", h=3, d=16,
            lens=(1500,), columns=columns, split=-5) for columns in (60, 400)),
     case("balanced-empty", "nothing but sequences of length 0", lens=(0, 0, 0), split=-4),
