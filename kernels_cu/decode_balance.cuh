@@ -38,8 +38,8 @@ __device__ __forceinline__ Part part_alone(const PagedDecodeParams& p, int len) 
     return at < parts ? part_of<S>(p, 0, row, len, units, parts, at) : Part{0, row, 0, 0};
 }
 
-// What this block takes; nothing, where it says sequence p.n. Every block goes through all sequences, a thread through neighbours: first for the sum of their units, from which follows what a part has at most; then for the place of the block's
-// part among all of a class.
+// What this block takes; nothing, where it says sequence p.n. Every block goes through all sequences, a thread through neighbours: first for the
+// sum of their units, from which follows what a part has at most; then for the place of the block's part among all of a class.
 template <class S>
 __device__ __forceinline__ Part find_part(const PagedDecodeParams& p, Block<S>& s) {
     const unsigned rows = static_cast<unsigned>(p.g * S::kHeadBlocks);

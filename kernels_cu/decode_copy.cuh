@@ -119,7 +119,8 @@ struct Stream {
         }
     }
 
-    // The first of units [first_unit, end) in which this tile has tokens, if it is not `end`, with its page ids; own_unit is what was asked for before.
+    // The first of units [first_unit, end) in which this tile has tokens, if it is not `end`, with its page ids; those of own_unit have been asked
+    // for.
     __device__ __forceinline__ int begin(int own_unit, int first_unit, int end) {
         const int unit = tile(first_unit).live() ? first_unit : first_unit + 1;
         if (unit != own_unit && unit < end) {
