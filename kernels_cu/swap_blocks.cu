@@ -1,15 +1,18 @@
 // swap_blocks: copies pages of one cache to pages of another, bit for bit; each cache may lie on the device or in host memory.
 //
-// There is no kernel: copy engines do it, on the caller's stream. Pairs are put in order, and pages that follow each other in both caches go
-// as one copy. The pairs lie in host memory and are read before the call returns, which waits for nothing; pinned caches make the copies to
-// and from the host asynchronous.
+// Pairs are put in order, and pages that follow each other in both caches are one run. A single run, or long runs to or from the host, go to the
+// copy engines, a copy each. Several short ones go to a kernel, which reads and writes host memory through the bus where that is pinned: an
+// engine takes microseconds for every copy, however short. The pairs lie in host memory, are read before the call returns, which waits for
+// nothing, and travel among the kernel's parameters.
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <new>
 
-#include "dtypes.cuh"
+#include "access.cuh"
+#include "pack.cuh"
+#include "row_tiles.cuh"
 
 using T = SB_T;
 
@@ -28,10 +31,74 @@ struct SwapBlocksParams {
 struct Pair {
     int64_t from, to;
     bool operator<(const Pair& other) const { return from != other.from ? from < other.from : to < other.to; }
+    bool operator==(const Pair& other) const { return from == other.from && to == other.to; }
 };
+
+constexpr int kPairs = 240;  // of a launch: a kernel's parameters are 4 KiB at most
+constexpr int64_t kLongRun = 256 * 1024, kLongRunOnDevice = 16 * 1024 * 1024;  // bytes that take as long as an engine takes to begin, or longer
+
+struct Pages {
+    const T* src;
+    T* dst;
+    int64_t src_stride, dst_stride;
+    sb::RowTiles<> tiles;  // a row for each pair
+    Pair pairs[kPairs];
+};
+
+template <int N>
+__global__ void __launch_bounds__(sb::kTileThreads) swap_pages(const __grid_constant__ Pages pages) {
+    const sb::RowTiles<>& tiles = pages.tiles;
+    const int64_t piece = tiles.piece();
+    if (piece >= tiles.pieces) return;
+    sb::Pack<T, N> held[sb::kInFlight];
+#pragma unroll
+    for (int u = 0; u < sb::kInFlight; ++u) {
+        const int64_t pair = tiles.first_row() + tiles.row_in_tile(u);
+        if (pair < tiles.rows) held[u] = sb::load_pack<N>(pages.src + pages.pairs[pair].from * pages.src_stride + piece * N);
+    }
+#pragma unroll
+    for (int u = 0; u < sb::kInFlight; ++u) {
+        const int64_t pair = tiles.first_row() + tiles.row_in_tile(u);
+        if (pair < tiles.rows) sb::store_pack<N>(pages.dst + pages.pairs[pair].to * pages.dst_stride + piece * N, held[u]);
+    }
+}
+
+/// Copies m pairs of pages in pieces of N elements, or of the most that are not more than `elements`.
+template <int N>
+cudaError_t launch(Pages& pages, const Pair* pairs, int64_t m, int64_t w, int elements, cudaStream_t on) {
+    if constexpr (N > 1) {
+        if (elements < N) return launch<N / 2>(pages, pairs, m, w, elements, on);
+    }
+    cudaError_t error = cudaSuccess;
+    for (int64_t first = 0; first < m && error == cudaSuccess; first += kPairs) {
+        pages.tiles = sb::RowTiles<>::cut(std::min<int64_t>(kPairs, m - first), w / N);
+        std::copy_n(pairs + first, pages.tiles.rows, pages.pairs);
+        swap_pages<N><<<pages.tiles.blocks(), pages.tiles.threads(), 0, on>>>(pages);
+        error = cudaGetLastError();
+    }
+    return error;
+}
+
+/// Where the current device's kernels find what lies at `address`, and whether that is in host memory; null where they do not reach it.
+template <typename E>
+E* reached(E* address, bool* in_host) {
+#ifdef __SAMEBITS__
+    *in_host = true;  // the emulator's kernels reach all memory
+    return address;
+#else
+    cudaPointerAttributes found;
+    if (cudaPointerGetAttributes(&found, address) != cudaSuccess) {
+        cudaGetLastError();
+        return nullptr;
+    }
+    *in_host = *in_host || found.type == cudaMemoryTypeHost;
+    return static_cast<E*>(found.devicePointer);
+#endif
+}
 
 extern "C" int swap_blocks(const SwapBlocksParams* params, void* stream) {
     const SwapBlocksParams& p = *params;
+    constexpr int64_t kSize = sizeof(T);
     const cudaStream_t on = static_cast<cudaStream_t>(stream);
     const std::unique_ptr<Pair[]> pairs(new (std::nothrow) Pair[p.m]);
     if (!pairs) return static_cast<int>(cudaErrorMemoryAllocation);
@@ -39,13 +106,27 @@ extern "C" int swap_blocks(const SwapBlocksParams* params, void* stream) {
     std::sort(pairs.get(), pairs.get() + p.m);
 
     const bool dense = p.src_stride[0] == p.w && p.dst_stride[0] == p.w;  // nothing lies between pages
+    const auto end_of = [&](int64_t first) {  // of the run that begins with a pair
+        int64_t next = first + 1;
+        while (dense && next < p.m && pairs[next] == Pair{pairs[first].from + next - first, pairs[first].to + next - first}) ++next;
+        return next;
+    };
+    int64_t runs = 0;
+    for (int64_t first = 0; first < p.m; first = end_of(first)) ++runs;
+    if (runs > 1) {
+        bool in_host = false;
+        Pages pages = {reached(p.src, &in_host), reached(p.dst, &in_host), p.src_stride[0], p.dst_stride[0], {}, {}};
+        if (pages.src != nullptr && pages.dst != nullptr && p.m * p.w / runs * kSize < (in_host ? kLongRun : kLongRunOnDevice)) {
+            const uint64_t bits = static_cast<uint64_t>(p.w * kSize) | sb::alignment_of(pages.src, p.pages_src, p.src_stride[0] * kSize) |
+                                  sb::alignment_of(pages.dst, p.pages_dst, p.dst_stride[0] * kSize);
+            return static_cast<int>(launch<16 / kSize>(pages, pairs.get(), p.m, p.w, sb::widest_access(bits) / static_cast<int>(kSize), on));
+        }
+    }
     for (int64_t first = 0, next; first < p.m; first = next) {
-        const Pair& run = pairs[first];
-        next = first + 1;
-        while (dense && next < p.m && pairs[next].from == run.from + (next - first) && pairs[next].to == run.to + (next - first)) ++next;
-        const size_t bytes = static_cast<size_t>(next - first) * p.w * sizeof(T);
-        const T* from = p.src + run.from * p.src_stride[0];
-        const cudaError_t error = cudaMemcpyAsync(p.dst + run.to * p.dst_stride[0], from, bytes, cudaMemcpyDefault, on);
+        next = end_of(first);
+        const T* from = p.src + pairs[first].from * p.src_stride[0];
+        const size_t bytes = static_cast<size_t>(next - first) * p.w * kSize;
+        const cudaError_t error = cudaMemcpyAsync(p.dst + pairs[first].to * p.dst_stride[0], from, bytes, cudaMemcpyDefault, on);
         if (error != cudaSuccess) return static_cast<int>(error);
     }
     return 0;

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from pyref import checks
+from pyref import checks, row_tiles
 from pyref.cache_write import bits
 from pyref.copy_blocks import outside, repeated
+from pyref.row_tiles import RowTiles
 from pyref.spec import Call, Kernel, Tensor, itemsize, reference
 
 
@@ -16,6 +15,11 @@ def _shapes(call: Call) -> None:
 
 def _memory(call: Call) -> None:
     checks.separate(call, "dst", ("src", "pairs"))
+
+
+def _work(call: Call) -> int:
+    piece = 16 // itemsize(call.dtypes["T"])
+    return row_tiles.steps(RowTiles(call.axes["m"], -(-call.axes["w"] // piece)), piece)
 
 
 def _pairs(call: Call) -> None:
@@ -36,18 +40,8 @@ SPEC = Kernel(
     constants={"SB_T": "T"},
     checks=(_shapes, _memory),
     values=(_pairs,),
-    work=lambda call: call.axes["m"] * (call.axes["w"] * itemsize(call.dtypes["T"]) // 64 + 10),
+    work=_work,
 )
-
-
-def runs(pairs: np.ndarray, dense: bool) -> list[tuple[int, int, int]]:
-    """(from, to, count) of the copies: pairs in ascending order; where nothing lies between pages, those that follow each other are one."""
-    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-    ordered = pairs[order]
-    follows = dense & (np.diff(ordered, axis=0) == 1).all(1)
-    begins = np.flatnonzero(np.concatenate([[True], ~follows])[: len(ordered)])
-    counts = np.diff(np.append(begins, len(ordered)))
-    return [(int(ordered[at, 0]), int(ordered[at, 1]), int(count)) for at, count in zip(begins, counts, strict=True)]
 
 
 @reference(SPEC)
@@ -57,7 +51,8 @@ def run(call: Call) -> None:
     src: [pages_src, w], dst: [pages_dst, w], f32, f16, bf16, e4m3 or e5m2, pages dense, their strides free (a cache of more axes is
     reshaped by the caller; w is the number of elements of a page); pairs: [m, 2], int64. Every bit is kept. With a GPU each of the caches
     may lie on the device or in host memory; the pairs lie in host memory. The call reads the pairs, waits for nothing and leaves the copies
-    to the stream: a cache in host memory must be left alone until the stream has done them (pageable memory makes the call wait itself).
+    to the stream: a cache in host memory must be left alone until the stream has done them (pageable memory makes the call wait itself, and
+    takes a copy for each run of pages).
 
     Returns dst, which is the array given. Raises TypeError or ValueError before anything is written: shapes, dtypes, strides, a dst that
     overlaps src or the pairs; with ``checked`` also pages outside the caches and pages that are written twice. Without it, what those do is

@@ -6,6 +6,8 @@ import ctypes
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests import host_programs as programs
 
@@ -34,6 +36,20 @@ def test_swap_blocks_copies_more_bytes_than_32_bits_count(large: ctypes.CDLL, w:
     first = 2**30 + 3
     pairs = [(first + i, 5 + i) for i in reversed(range(count))]
     assert copies_of(large, pairs, w, w) == [(5 * w * 2, first * w * 2, count * w * 2)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=20, unique_by=lambda pair: pair[1]), st.sampled_from([0, 8]))
+def test_swap_blocks_copies_every_pair_in_as_few_runs_as_can_be(large: ctypes.CDLL, pairs: list[tuple[int, int]], room: int) -> None:
+    """Every pair is in one run; with room between pages it is one pair long; without, where no page is read twice, none can be lengthened.
+    (Pages of 256 KiB are left to the engines.)"""
+    w = 2**17
+    found = [(start // (w + room) // 2, to // (w + room) // 2, size // w // 2) for to, start, size in copies_of(large, pairs, w, w + room)]
+    assert sorted((read + i, written + i) for read, written, count in found for i in range(count)) == sorted(pairs)
+    if room:
+        assert all(count == 1 for _, _, count in found)
+    elif len({read for read, _ in pairs}) == len(pairs):
+        ends = {(read + count, written + count) for read, written, count in found}
+        assert not ends & {(read, written) for read, written, _ in found}
 
 
 def test_swap_blocks_with_room_between_pages_beyond_32_bits(large: ctypes.CDLL) -> None:

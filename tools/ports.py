@@ -56,7 +56,7 @@ def texts(stem: str) -> dict[str, str]:
 
 
 def has_kernel(stem: str) -> bool:
-    """Whether a port, or what it imports, defines a kernel (the copies of swap_blocks have none)."""
+    """Whether a port, or what it imports, defines a kernel (that of compare_key has none)."""
     return any("@cuda.jit" in text for path, text in texts(stem).items() if Path(path).parent == Path("emu"))
 
 
