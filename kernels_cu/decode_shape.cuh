@@ -96,8 +96,8 @@ struct Part {
 __host__ __device__ constexpr int clamp(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
 // How a block shares out its work: kTiles tiles at a time, a span or one, kWarps warps each. A warp a tile wastes least; two, and one more that
-// copies, let a GPU that holds few blocks work faster; for batches smaller still a block takes a tile and two heads alone, with four warps, all
-// of K and V under way.
+// copies, let a GPU that holds few blocks work faster; for batches smaller still a block takes a tile and two or four heads alone, with four
+// warps, all of K and V under way.
 template <int kWarpsOfTile, int kTilesOfBlock, int kHeadsAtMost = 8>
 struct Shape {
     static constexpr int kWarps = kWarpsOfTile, kTiles = kTilesOfBlock;

@@ -271,9 +271,13 @@ extern "C" int paged_decode(const PagedDecodeParams* params, void* stream) {
     if (failed != cudaSuccess) return failed;
     const auto fits = [&](auto shape) { return sizeof(Block<decltype(shape)>) <= static_cast<size_t>(shared); };
     const auto run = [&](auto shape) { return launch<decltype(shape)>(p, multiprocessors, static_cast<cudaStream_t>(stream)); };
-    using Alone = Shape<4, 1, 2>;
+    // A tile a block: two heads of it, or four, where blocks of two would have to share multiprocessors.
+    using Two = Shape<4, 1, 2>;
+    using Four = Shape<4, 1, (kGroup > 2 ? 4 : 2)>;
     using Few = Shape<2, 4>;
-    if (p.split == 0 && fits(Alone())) return run(Alone());
+    const bool many = p.n * p.g * Two::kHeadBlocks * shares<Two>(p) > multiprocessors;
+    if (p.split == 0 && many && fits(Four())) return run(Four());
+    if (p.split == 0 && fits(Two())) return run(Two());
     if (p.split < 0) return run(Shape<1, 4>());
     if (p.split == 0) p.split = 1;
     const int64_t blocks = p.n * p.g * Few::kHeadBlocks * shares<Few>(p);

@@ -1,9 +1,10 @@
 // swap_blocks: copies pages of one cache to pages of another, bit for bit; each cache may lie on the device or in host memory.
 //
-// Pairs are put in order, and pages that follow each other in both caches are one run. A single run, or long runs to or from the host, go to the
-// copy engines, a copy each. Several short ones go to a kernel, which reads and writes host memory through the bus where that is pinned: an
-// engine takes microseconds for every copy, however short. The pairs lie in host memory, are read before the call returns, which waits for
-// nothing, and travel among the kernel's parameters.
+// Pairs are put in order, and pages that follow each other in both caches are one run. A single run, or runs that are long on average, go to the
+// copy engines, a copy each; several short ones to a kernel, since an engine takes microseconds for every copy, however short. The kernel
+// reads and writes the device's memory, and pinned memory of the host through the bus; what it does not reach is left to the engines. The
+// pairs lie in host memory, are read before the call returns, and travel among the kernel's parameters. The call waits for nothing but an
+// engine that copies pageable memory.
 
 #include <algorithm>
 #include <cstdint>
@@ -34,8 +35,7 @@ struct Pair {
     bool operator==(const Pair& other) const { return from == other.from && to == other.to; }
 };
 
-constexpr int kPairs = 240;  // of a launch: a kernel's parameters are 4 KiB at most
-constexpr int64_t kLongRun = 256 * 1024, kLongRunOnDevice = 16 * 1024 * 1024;  // bytes that take as long as an engine takes to begin, or longer
+constexpr int kPairs = 240;  // of a launch
 
 struct Pages {
     const T* src;
@@ -44,6 +44,7 @@ struct Pages {
     sb::RowTiles<> tiles;  // a row for each pair
     Pair pairs[kPairs];
 };
+static_assert(sizeof(Pages) <= 4096, "what a kernel's parameters hold");
 
 template <int N>
 __global__ void __launch_bounds__(sb::kTileThreads) swap_pages(const __grid_constant__ Pages pages) {
@@ -79,20 +80,33 @@ cudaError_t launch(Pages& pages, const Pair* pairs, int64_t m, int64_t w, int el
     return error;
 }
 
-/// Where the current device's kernels find what lies at `address`, and whether that is in host memory; null where they do not reach it.
+/// Where the device's kernels find what has these attributes; null where they do not reach it, or not without the call's waiting for it: pageable
+/// memory is copied before the call returns.
+inline void* address_for(const cudaPointerAttributes& found, int device) {
+    if (found.type == cudaMemoryTypeUnregistered || (found.type == cudaMemoryTypeDevice && found.device != device)) return nullptr;
+    return found.devicePointer;
+}
+
+/// Whether several runs of so many bytes together are short enough for the kernel: an engine begins in the time of 256 KiB on the bus.
+inline bool are_short(int64_t runs, int64_t bytes, bool in_host) {
+    return runs > 1 && bytes / runs < (in_host ? int64_t{256} << 10 : int64_t{16} << 20);
+}
+
+/// address_for() what lies at `address`, with whether that is in host memory.
 template <typename E>
 E* reached(E* address, bool* in_host) {
 #ifdef __SAMEBITS__
     *in_host = true;  // the emulator's kernels reach all memory
     return address;
 #else
+    int device = 0;
     cudaPointerAttributes found;
-    if (cudaPointerGetAttributes(&found, address) != cudaSuccess) {
+    if (cudaGetDevice(&device) != cudaSuccess || cudaPointerGetAttributes(&found, address) != cudaSuccess) {
         cudaGetLastError();
         return nullptr;
     }
     *in_host = *in_host || found.type == cudaMemoryTypeHost;
-    return static_cast<E*>(found.devicePointer);
+    return static_cast<E*>(address_for(found, device));
 #endif
 }
 
@@ -106,21 +120,19 @@ extern "C" int swap_blocks(const SwapBlocksParams* params, void* stream) {
     std::sort(pairs.get(), pairs.get() + p.m);
 
     const bool dense = p.src_stride[0] == p.w && p.dst_stride[0] == p.w;  // nothing lies between pages
-    const auto end_of = [&](int64_t first) {  // of the run that begins with a pair
+    const auto end_of = [&](int64_t first) {  // of the run that begins with this pair
         int64_t next = first + 1;
         while (dense && next < p.m && pairs[next] == Pair{pairs[first].from + next - first, pairs[first].to + next - first}) ++next;
         return next;
     };
     int64_t runs = 0;
     for (int64_t first = 0; first < p.m; first = end_of(first)) ++runs;
-    if (runs > 1) {
-        bool in_host = false;
-        Pages pages = {reached(p.src, &in_host), reached(p.dst, &in_host), p.src_stride[0], p.dst_stride[0], {}, {}};
-        if (pages.src != nullptr && pages.dst != nullptr && p.m * p.w / runs * kSize < (in_host ? kLongRun : kLongRunOnDevice)) {
-            const uint64_t bits = static_cast<uint64_t>(p.w * kSize) | sb::alignment_of(pages.src, p.pages_src, p.src_stride[0] * kSize) |
-                                  sb::alignment_of(pages.dst, p.pages_dst, p.dst_stride[0] * kSize);
-            return static_cast<int>(launch<16 / kSize>(pages, pairs.get(), p.m, p.w, sb::widest_access(bits) / static_cast<int>(kSize), on));
-        }
+    bool in_host = false;
+    Pages pages = {reached(p.src, &in_host), reached(p.dst, &in_host), p.src_stride[0], p.dst_stride[0], {}, {}};
+    if (pages.src != nullptr && pages.dst != nullptr && are_short(runs, p.m * p.w * kSize, in_host)) {
+        const uint64_t bits = static_cast<uint64_t>(p.w * kSize) | sb::alignment_of(pages.src, p.pages_src, p.src_stride[0] * kSize) |
+                              sb::alignment_of(pages.dst, p.pages_dst, p.dst_stride[0] * kSize);
+        return static_cast<int>(launch<16 / kSize>(pages, pairs.get(), p.m, p.w, sb::widest_access(bits) / static_cast<int>(kSize), on));
     }
     for (int64_t first = 0, next; first < p.m; first = next) {
         next = end_of(first);

@@ -25,21 +25,32 @@ def spans(tokens: int) -> int:
     return -(-tokens // (TILE * SPAN))
 
 
-def choose_split(sequences: int, kv_heads: int, max_seq_len: int, multiprocessors: int = 132) -> int:
+def choose_split(sequences: int, kv_heads: int, max_seq_len: int, group: int, multiprocessors: int = 132) -> int:
     """How the kernel shares out the work: 0 for a tile a block; k for k spans; -k where no block takes more spans than k blocks with equal
-    shares would (they are counted on the device). It changes speed and never a byte (C13).
+    shares would (they are counted on the device). It changes speed and never a byte (C13). ``group``: query heads of a kv head.
 
-    Few sequences want many small blocks. Where all blocks fit the device at once, four a multiprocessor, they take one or two spans. With
-    more to do, rows of up to eight spans are not divided. Longer ones may be of any length: parts are balanced, unless so many sequences
-    fill the device for long anyway that a block would search their lengths as long as it computes.
+    Few sequences want many small blocks. But a row of one or two spans that one block takes needs no second kernel. That pays as soon as
+    blocks of a tile and two heads (four, beyond two tiles), or of a span, would not have a multiprocessor each; for two tiles and up to two
+    heads always. Where all blocks fit the device at once, four a multiprocessor, they take one or two spans. With more to do, rows of up to
+    eight spans are not divided. Longer ones may be of any length: parts are balanced, unless so many sequences fill the device for long
+    anyway that a block would search their lengths as long as it computes.
     """
-    rows, longest, resident = sequences * kv_heads, max(1, spans(max_seq_len)), 4 * multiprocessors
-    if rows * tiles(max_seq_len) <= multiprocessors:
-        return 0
+    rows, pieces, longest, resident = sequences * kv_heads, tiles(max_seq_len), max(1, spans(max_seq_len)), 4 * multiprocessors
+    if rows * pieces <= multiprocessors:
+        alone = rows * pieces * -(-group // (2 if pieces == 2 else 4)) <= multiprocessors and (pieces > 2 or group > 2)
+        return 0 if pieces == 1 or longest > 1 or alone else 1
+    if longest == 2 and rows <= multiprocessors < 2 * rows:
+        return 2
     for split in (1, 2):
         if rows * -(-longest // split) <= resident:
             return split
     return longest if longest <= 8 or sequences > SEARCHED else -resident
+
+
+def default_split(call: Call) -> int:
+    """What a call without a split takes."""
+    n, h, g = (call.axes[axis] for axis in ("n", "h", "g"))
+    return choose_split(n, g, call["max_seq_len"], h // max(g, 1))
 
 
 def shares(call: Call) -> int:

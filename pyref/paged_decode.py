@@ -42,7 +42,7 @@ SPEC = Kernel(
         "split": Scalar(
             "i64",
             "spans a block takes; 0: one tile; -k: at most its share of the batch's, were there k blocks",
-            default=lambda call: choose_split(call.axes["n"], call.axes["g"], call["max_seq_len"]),
+            default=decode_spec.default_split,
         ),
         "warps": Scalar("i64", "warps a tile where blocks take spans, 1 or 2; 0: as the device has room", default=lambda call: 0),
     },

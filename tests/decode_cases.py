@@ -120,7 +120,7 @@ LENGTHS = [
     case("split-of-the-launcher", "the launcher's own choice", "bf16", lens=(513, 20)),
     case("states-to-spare", "the workspace has more states than are stored", lens=(600, 3), states=3, split=0),
     case("workspace-of-the-call", "the call allocates its workspace itself", lens=(600, 3), work=False, split=0),
-    case("wide-tables", "entries past the lengths are poison", lens=(5, 100), columns=9),
+    case("wide-tables-tiles", "entries past the lengths are poison", lens=(5, 100), columns=9, split=0),
 ]  # fmt: skip
 
 # -- scores: bias, cap, window, sinks --
@@ -139,7 +139,8 @@ PATHS = [
 ]  # fmt: skip
 EDGES = [
     case("alibi-zero-slopes", "the path depends on the presence of slopes, not on their values", slopes="zero"),
-    case("alibi-zero-slopes-scale", "the same where the two paths round in different places", slopes="zero", scale=0.3, lens=(17, 140)),
+    case("alibi-zero-slopes-scale-tiles", "the same where the two paths round in different places", slopes="zero", scale=0.3,
+         lens=(17, 140), split=0),
     case("alibi-steep", "old tokens weigh more; logits far apart", slopes="steep", lens=(100,)),
     case("alibi-group-of-5", "slopes of heads in two blocks of a kv head", "bf16", h=10, g=2, d=256, page=256, slopes="classic",
          lens=(140,)),
@@ -165,9 +166,9 @@ EDGES = [
     case("window-two-spans-a-block", "a window that begins in the second span of a block", window=300, lens=(1000, 1500), split=2),
     case("scale-0", "every logit is a zero", scale=0.0),
     case("scale-negative", "a negative scale", scale=-0.3),
-    case("scale-1", "logits of 30 and more", scale=1.0, lens=(140, 9)),
+    case("scale-1-tiles", "logits of 30 and more", scale=1.0, lens=(140, 9), split=0),
     case("scale-tiny", "subnormal logits", scale=1e-40),
-    case("scale-huge", "logits that overflow", "f32", scale=3e38, lens=(140, 9)),
+    case("scale-huge-tiles", "logits that overflow", "f32", scale=3e38, lens=(140, 9), split=0),
 ]  # fmt: skip
 
 # -- heads, layouts, tables --
@@ -182,6 +183,9 @@ HEADS = [
     case("mha-32", "every query head has its own kv head", "bf16", h=32, g=32, d=128, lens=(33,)),
     case("gqa-8-1-many", "groups of 8 whole in blocks of two warps a tile: more blocks than half the multiprocessors", h=8, g=1, n=70,
          lens={0: 130, 1: 17, 69: 600}, split=1, warps=2),
+    *(case(f"gqa-{h}-1-tiles", f"a group of {h}, a tile a block: too many for two heads each", h=h, g=1, n=40,
+           lens={0: 130, 1: 17, 39: 300}, split=0) for h in (4, 8)),
+    case("gqa-5-1-tiles-nhd", "blocks of 3 and of 2 heads", "bf16", h=5, g=1, n=40, lens={0: 130, 1: 17, 39: 300}, split=0, layout="nhd"),
     case("mqa-16-1", "a group of 16 in two blocks of 8 heads", h=16, g=1, lens=(300,), split=0),
     case("gqa-32-2", "groups of 16 in two blocks of 8 heads, spans stored", h=32, g=2, lens=(600,), split=1),
     case("gqa-18-2", "groups of 9 in blocks of 5 and 4 heads", "bf16", h=18, g=2, lens=(600, 5), split=0),
@@ -200,9 +204,9 @@ STRIDES = [
          **places(k_cache=padded(a2=2), v_cache=padded(a2=2))),
     case("nhd-heads-padded", "rows of 64 in 72", h=4, g=2, layout="nhd", **places(k_cache=padded(a3=8), v_cache=padded(a3=8))),
     case("hnd-slots-padded", "heads of 16 slots in 17", h=4, g=2, layout="hnd", **places(k_cache=padded(a2=1), v_cache=padded(a2=1))),
-    case("k-nhd-v-classic", "K token by token, V dimension by dimension", h=4, g=2, layout="nhd/classic", lens=(17, 140)),
-    case("k-classic-v-hnd", "K classic, V token by token", h=4, g=2, layout="classic/hnd", lens=(17, 140)),
-    case("k-hnd-v-nhd", "K head by head, V token by token", h=4, g=2, layout="hnd/nhd", lens=(17, 140)),
+    case("k-nhd-v-classic-tiles", "K token by token, V dimension by dimension", h=4, g=2, layout="nhd/classic", lens=(17, 140), split=0),
+    case("k-classic-v-hnd-tiles", "K classic, V token by token", h=4, g=2, layout="classic/hnd", lens=(17, 140), split=0),
+    case("k-hnd-v-nhd-tiles", "K head by head, V token by token", h=4, g=2, layout="hnd/nhd", lens=(17, 140), split=0),
     case("out-strided", "the output's rows and heads have gaps", **places(out=padded(a1=1, a2=3))),
     case("out-heads-first", "the output is a view of [h, n, d]", "bf16", **places(out=swap(0, 1))),
     case("out-offset-1", "the output need not be aligned", "f32", **places(out={"offset": 1})),

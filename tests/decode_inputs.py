@@ -101,7 +101,7 @@ def states(split: int, longest: int) -> int:
 def workspace(shape: Mapping[str, Any], n: int, longest: int) -> dict[str, Region]:
     """The workspace, NaN."""
     h, d, split = shape["h"], shape["d"], shape["split"]
-    split = choose_split(n, shape["g"], longest) if split is None else split
+    split = choose_split(n, shape["g"], longest, h // shape["g"]) if split is None else split
     rows = (n, h, states(split, longest) + shape["states"])
     found = {"part_a": (*rows, d), "part_l": rows, "part_m": rows}
     return {name: place(np.full(size, np.nan, np.float32), **shape["places"].get(name, {})) for name, size in found.items()}

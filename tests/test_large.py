@@ -41,7 +41,7 @@ def test_swap_blocks_copies_more_bytes_than_32_bits_count(large: ctypes.CDLL, w:
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=20, unique_by=lambda pair: pair[1]), st.sampled_from([0, 8]))
 def test_swap_blocks_copies_every_pair_in_as_few_runs_as_can_be(large: ctypes.CDLL, pairs: list[tuple[int, int]], room: int) -> None:
     """Every pair is in one run; with room between pages it is one pair long; without, where no page is read twice, none can be lengthened.
-    (Pages of 256 KiB are left to the engines.)"""
+    (At address 0 is nothing that the kernel would take.)"""
     w = 2**17
     found = [(start // (w + room) // 2, to // (w + room) // 2, size // w // 2) for to, start, size in copies_of(large, pairs, w, w + room)]
     assert sorted((read + i, written + i) for read, written, count in found for i in range(count)) == sorted(pairs)
@@ -50,6 +50,34 @@ def test_swap_blocks_copies_every_pair_in_as_few_runs_as_can_be(large: ctypes.CD
     elif len({read for read, _ in pairs}) == len(pairs):
         ends = {(read + count, written + count) for read, written, count in found}
         assert not ends & {(read, written) for read, written, _ in found}
+
+
+HOST, DEVICE, MANAGED = 1, 2, 3  # cudaMemoryType; 0 is not registered
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "pointer", "reached"),
+    [(HOST, 0, 64, 64), (DEVICE, 1, 64, 64), (MANAGED, 0, 64, 64), (HOST, 0, 0, 0), (DEVICE, 0, 64, 0), (0, 1, 64, 0), (0, 1, 0, 0)],
+    ids=["pinned", "own", "managed", "pinned-not-mapped", "of-another-device", "pageable-that-the-device-reaches", "pageable"],
+)
+def test_swap_blocks_leaves_other_memory_to_the_engines(large: ctypes.CDLL, kind: int, device: int, pointer: int, reached: int) -> None:
+    """On device 1. Where a GPU reaches all memory of the host, pageable memory has an address too, but must be copied before the call ends."""
+    large.address_of.restype = ctypes.c_int64
+    assert large.address_of(kind, device, ctypes.c_int64(pointer), 1) == reached
+
+
+@pytest.mark.parametrize(
+    ("runs", "size", "in_host", "short"),
+    [(1, 100, 1, 0), (2, 100, 1, 1), (2, 2**19 - 2, 1, 1), (2, 2**19, 1, 0), (2, 2**25 - 2, 0, 1), (2, 2**25, 0, 0), (2**20, 2**37, 1, 1)],
+)
+def test_swap_blocks_gives_short_runs_to_the_kernel(large: ctypes.CDLL, runs: int, size: int, in_host: int, short: int) -> None:
+    """Runs of less than 256 KiB where the host has a part in it, of less than 16 MiB on the device; a single run never."""
+    assert large.short_runs(ctypes.c_int64(runs), ctypes.c_int64(size), in_host) == short
+
+
+def test_swap_blocks_says_that_a_launch_failed(large: ctypes.CDLL) -> None:
+    cache, pairs = np.zeros((4, 8), np.uint16), np.array([[0, 1], [1, 0]])
+    assert large.launch_that_fails(programs.at(cache), programs.at(pairs)) == 1, "cudaErrorInvalidValue"
 
 
 def test_swap_blocks_with_room_between_pages_beyond_32_bits(large: ctypes.CDLL) -> None:

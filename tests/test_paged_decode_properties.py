@@ -86,17 +86,37 @@ def test_every_share_gives_the_same_bytes(case: Case) -> None:
 
 
 def test_the_launcher_chooses_among_shares_that_exist() -> None:
-    for rows, longest in itertools.product((1, 2, 8, 32, 100, 528, 1000, 5000, 10**6), (0, 1, 128, 129, 513, 4096, 65536, 10**6)):
-        split = choose_split(rows, 1, longest)
+    rows_of, lengths = (1, 2, 8, 32, 100, 528, 1000, 5000, 10**6), (0, 1, 128, 129, 513, 1024, 4096, 65536, 10**6)
+    for rows, longest, group in itertools.product(rows_of, lengths, (1, 4, 9)):
+        split = choose_split(rows, 1, longest, group)
         assert split < 0 or split <= max(1, spans(longest))
-        assert rows > SEARCHED or split == choose_split(1, rows, longest), "sequences and kv heads count alike"
-    assert choose_split(1, 8, 1024) == 0, "few rows: a tile a block"
-    assert choose_split(16, 8, 4096) == 2, "blocks that fill the GPU"
-    assert choose_split(256, 8, 4096) == 8, "many short rows: a block each"
-    assert choose_split(256, 8, 8192) == -528, "many rows that may be long: balanced"
-    assert choose_split(SEARCHED, 1, 8192) == -528, "the last that is searched"
-    assert choose_split(SEARCHED + 1, 1, 8192) == 16, "blocks times sequences would grow as their square: a row a block"
-    assert choose_split(64, 8, 2048, multiprocessors=10**6) == 0
+        assert rows > SEARCHED or split == choose_split(1, rows, longest, group), "sequences and kv heads count alike"
+
+
+CHOICES = [
+    ((1, 8, 1024, 4), 0, "few rows: a tile a block"),
+    ((128, 1, 128, 8), 0, "rows of one tile: that block needs no second kernel"),
+    ((4, 8, 256, 4), 0, "128 blocks of two heads"),
+    ((8, 8, 256, 4), 1, "more than multiprocessors: the whole row a block"),
+    ((2, 32, 256, 1), 1, "one head: the whole row at once"), ((1, 4, 256, 1), 1, "however few"),
+    ((4, 8, 512, 4), 0, "128 blocks of four heads"), ((3, 8, 512, 8), 1, "192 of them"),
+    ((16, 8, 1024, 4), 2, "a row of two spans a block, where spans would be more blocks than multiprocessors"),
+    ((8, 8, 1024, 4), 1, "where they are not"), ((17, 8, 1024, 4), 1, "where even rows are more"),
+    ((16, 8, 4096, 4), 2, "blocks that fill the GPU"),
+    ((256, 8, 4096, 4), 8, "many short rows: a block each"),
+    ((256, 8, 8192, 4), -528, "many rows that may be long: balanced"),
+    ((SEARCHED, 1, 8192, 4), -528, "the last that is searched"),
+    ((SEARCHED + 1, 1, 8192, 4), 16, "blocks times sequences would grow as their square: a row a block"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "split"), [choice[:2] for choice in CHOICES], ids=[choice[2] for choice in CHOICES])
+def test_what_the_launcher_chooses(call: tuple[int, int, int, int], split: int) -> None:
+    assert choose_split(*call) == split
+
+
+def test_the_launcher_knows_the_device() -> None:
+    assert choose_split(64, 8, 2048, 4, multiprocessors=10**6) == 0
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_120"])

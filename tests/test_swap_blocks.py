@@ -54,13 +54,19 @@ CASES = [
     case("to-host", "swapped out: src on the device, dst in host memory", "f16", 64, FEW, dst={"host": True}),
     case("from-host", "swapped in", "f16", 64, FEW, src={"host": True}),
     case("host-to-host", "neither on the device", "f16", 64, FEW, src={"host": True}, dst={"host": True}),
-    case("runs-to-host", "pages side by side, as one copy", "bf16", 33, [(2, 1), (3, 2), (4, 3), (7, 0)], dst={"host": True}),
+    case("runs-to-host", "pages side by side, and one more", "bf16", 33, [(2, 1), (3, 2), (4, 3), (7, 0)], dst={"host": True}),
     case("padded-from-host", "room behind each page", "e4m3", 48, FEW, src={"host": True, "pad": {1: 16}}, dst={"pad": {1: 5}}),
     *(case(f"{n}-pairs", "240 a launch", "bf16", 4, [(i, n - 1 - i) for i in range(n)], (n, n)) for n in (LAUNCH, LAUNCH + 1)),
     case("pages-of-257-pieces", "two blocks side by side on a page", "f32", 1028, [(1, 4), (0, 6), (8, 2), (3, 3), (7, 0)]),
-    case("long-runs", "256 KiB each: copies for the engines", "f32", 65_536, [(0, 1), (2, 0)], pages=(3, 2)),
+    case("long-runs", "256 KiB each: for the engines where the host has a part in it", "f32", 65_536, [(0, 1), (2, 0)], pages=(3, 2)),
+    case("long-runs-padded", "the same, each cache with its own room", "f32", 65_536, [(0, 1), (2, 0)], pages=(3, 2),
+         src={"pad": {1: 4}}, dst={"pad": {1: 12}}),
     case("almost-long-runs", "16 bytes less: pages for the kernel", "f32", 65_532, [(0, 1), (2, 0)], pages=(3, 2)),
-    case("65537-pairs", "as many copies", "e4m3", 2, [(i, 65_536 - i) for i in range(65_537)], pages=(65_537, 65_537)),
+    case("odd-src-alone", "dst would allow 16 bytes an access", "f16", 64, FEW, src={"offset": 1}),
+    case("odd-stride-of-src", "pages 53 bytes apart", "e4m3", 48, FEW, src={"pad": {1: 5}}, dst={"pad": {1: 16}}),
+    case("60-of-64", "pages that are no whole accesses of 16 bytes, though they begin as such", "f16", 60, FEW,
+         src={"pad": {1: 4}}, dst={"pad": {1: 4}}),
+    case("65537-pairs", "274 launches", "e4m3", 2, [(i, 65_536 - i) for i in range(65_537)], pages=(65_537, 65_537)),
 ]  # fmt: skip
 
 

@@ -15,10 +15,15 @@ static cudaError_t record(void* to, const void* from, size_t bytes, cudaMemcpyKi
     return cudaSuccess;
 }
 
+static cudaError_t failure = cudaSuccess;
+static cudaError_t last_error() { return failure != cudaSuccess ? failure : cudaGetLastError(); }
+
 #define SB_T sb::bf16
 #define cudaMemcpyAsync record
+#define cudaGetLastError last_error
 #include "../../kernels_cu/swap_blocks.cu"
 #undef cudaMemcpyAsync
+#undef cudaGetLastError
 
 #include "../../kernels_cu/row_tiles.cuh"
 
@@ -29,6 +34,24 @@ extern "C" int64_t copies_of(const int64_t* pairs, int64_t m, int64_t w, int64_t
     if (swap_blocks(&params, nullptr) != 0) return -1;
     for (size_t i = 0; i < copies.size() && i < static_cast<size_t>(room); ++i) out[i] = copies[i];
     return static_cast<int64_t>(copies.size());
+}
+
+// The address by which kernels of device `own` reach memory of a cudaMemoryType; 0 where they do not.
+extern "C" int64_t address_of(int type, int device, int64_t pointer, int own) {
+    const cudaPointerAttributes found = {static_cast<cudaMemoryType>(type), device, reinterpret_cast<void*>(pointer), nullptr};
+    return reinterpret_cast<int64_t>(address_for(found, own));
+}
+
+extern "C" int short_runs(int64_t runs, int64_t bytes, int in_host) { return are_short(runs, bytes, in_host != 0); }
+
+// What swap_blocks returns for two pairs of pages of 8 elements where the runtime refuses the launch.
+extern "C" int launch_that_fails(const sb::bf16* src, const int64_t* pairs) {
+    sb::bf16 dst[2 * 8];
+    const SwapBlocksParams params{src, {8}, dst, {8}, pairs, 4, 8, 2, 2};
+    failure = cudaErrorInvalidValue;
+    const int code = swap_blocks(&params, nullptr);
+    failure = cudaSuccess;
+    return code;
 }
 
 __global__ void last_block(const sb::RowTiles<64> tiles, int64_t* found) {
