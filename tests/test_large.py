@@ -61,7 +61,7 @@ HOST, DEVICE, MANAGED = 1, 2, 3  # cudaMemoryType; 0 is not registered
     ids=["pinned", "own", "managed", "pinned-not-mapped", "of-another-device", "pageable-that-the-device-reaches", "pageable"],
 )
 def test_swap_blocks_leaves_other_memory_to_the_engines(large: ctypes.CDLL, kind: int, device: int, pointer: int, reached: int) -> None:
-    """On device 1. Where a GPU reaches all memory of the host, pageable memory has an address too, but must be copied before the call ends."""
+    """On device 1. Where a GPU reaches all memory, pageable memory has an address too, but must be copied before the call ends."""
     large.address_of.restype = ctypes.c_int64
     assert large.address_of(kind, device, ctypes.c_int64(pointer), 1) == reached
 
