@@ -185,7 +185,8 @@ HEADS = [
          lens={0: 130, 1: 17, 69: 600}, split=1, warps=2),
     *(case(f"gqa-{h}-1-tiles", f"a group of {h}, a tile a block: too many for two heads each", dtype, h=h, g=1, d=d, n=40,
            layout=layout, lens={0: 130, 1: 17, 39: 300}, split=0)
-      for dtype, h, d, layout in (("bf16", 3, 80, "nhd"), ("bf16", 4, 128, "classic"), ("f16", 5, 112, "classic"), ("f16", 8, 64, "classic"))),
+      for dtype, h, d, layout in (("bf16", 3, 80, "nhd"), ("bf16", 4, 128, "classic"), ("f16", 5, 112, "classic"),
+                                  ("f16", 8, 64, "classic"))),
     case("mqa-16-1", "a group of 16 in two blocks of 8 heads", h=16, g=1, lens=(300,), split=0),
     case("gqa-32-2", "groups of 16 in two blocks of 8 heads, spans stored", h=32, g=2, lens=(600,), split=1),
     case("gqa-18-2", "groups of 9 in blocks of 5 and 4 heads", "bf16", h=18, g=2, lens=(600, 5), split=0),
