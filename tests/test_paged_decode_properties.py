@@ -98,7 +98,12 @@ CHOICES = [
     ((128, 1, 128, 8), 0, "rows of one tile: that block needs no second kernel"),
     ((4, 8, 256, 4), 0, "128 blocks of two heads"),
     ((8, 8, 256, 4), 1, "more than multiprocessors: the whole row a block"),
-    ((2, 32, 256, 1), 1, "one head: the whole row at once"), ((1, 4, 256, 1), 1, "however few"),
+    ((2, 32, 256, 1), 1, "one head: the whole row at once"), ((1, 4, 256, 1), 1, "however few"), ((1, 4, 256, 2), 1, "two heads likewise"),
+    ((22, 1, 256, 5), 0, "132 blocks of two heads, one of them of one head"), ((23, 1, 256, 5), 1, "138 of them"),
+    ((33, 1, 512, 4), 0, "132 tiles"), ((34, 1, 512, 4), 1, "136"),
+    ((2, 8, 1024, 8), 0, "rows of two spans: tiles, however many heads"),
+    ((132, 1, 1024, 1), 2, "132 rows of two spans"), ((133, 1, 1024, 1), 1, "133"),
+    ((66, 1, 1024, 1), 1, "132 spans"), ((67, 1, 1024, 1), 2, "134"),
     ((4, 8, 512, 4), 0, "128 blocks of four heads"), ((3, 8, 512, 8), 1, "192 of them"),
     ((16, 8, 1024, 4), 2, "a row of two spans a block, where spans would be more blocks than multiprocessors"),
     ((8, 8, 1024, 4), 1, "where they are not"), ((17, 8, 1024, 4), 1, "where even rows are more"),
@@ -117,6 +122,13 @@ def test_what_the_launcher_chooses(call: tuple[int, int, int, int], split: int) 
 
 def test_the_launcher_knows_the_device() -> None:
     assert choose_split(64, 8, 2048, 4, multiprocessors=10**6) == 0
+
+
+@pytest.mark.parametrize(("n", "h", "g", "longest"), [(5, 8, 8, 256), (3, 64, 8, 256), (SEARCHED + 1, 2, 1, 8192), (2, 64, 8, 1024)])
+def test_a_call_without_a_split_takes_the_launcher_s(n: int, h: int, g: int, longest: int) -> None:
+    arguments = inputs(case("default", "", h=h, g=g, d=8, n=n, lens={0: 1}, columns=longest // 16, max_seq_len=longest))
+    call = paged_decode.SPEC.bind(cases.views(arguments))
+    assert call["split"] == choose_split(n, g, longest, h // g)
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_120"])
