@@ -30,11 +30,11 @@ def choose_split(sequences: int, kv_heads: int, max_seq_len: int, group: int, mu
     shares would (they are counted on the device). It changes speed and never a byte (C13). ``group``: query heads of a kv head.
 
     Few sequences want many small blocks: a tile each, while every tile can have a multiprocessor. But a row that one block takes whole
-    needs no second kernel. For rows of one span that pays as soon as blocks of a tile and four heads would be more than multiprocessors; for two
-    tiles, blocks of two heads, or where there are no more heads than that. For rows of two spans, where spans would be more, and rows would
-    not. Where all blocks fit the device at once, four a multiprocessor, they take one or two spans. With more to do, rows of up to eight
-    spans are not divided. Longer ones may be of any length: parts are balanced, unless so many sequences fill the device for long anyway
-    that a block would search their lengths as long as it computes.
+    needs no second kernel. For rows of one span that pays as soon as blocks of a tile and four heads would be more than multiprocessors;
+    for two tiles, blocks of two heads, or where there are no more heads than that. For rows of two spans, where spans would be more, and
+    rows would not. Where all blocks fit the device at once, four a multiprocessor, they take one or two spans. With more to do, rows of
+    up to eight spans are not divided. Longer ones may be of any length: parts are balanced, unless so many sequences fill the device for
+    long anyway that a block would search their lengths as long as it computes.
     """
     rows, pieces, longest, resident = sequences * kv_heads, tiles(max_seq_len), max(1, spans(max_seq_len)), 4 * multiprocessors
     if rows * pieces <= multiprocessors:
