@@ -194,6 +194,8 @@ inline float fma_to_odd(float a, float b, float c) {
   static inline T2 __h##NAME##u2(T2 a, T2 b) { return T2(T(float(__h##NAME##u(a.x, b.x))), T(float(__h##NAME##u(a.y, b.y)))); }              \
   static inline unsigned __h##NAME##2_mask(T2 a, T2 b) { return (__h##NAME(a.x, b.x) ? 0xFFFFu : 0) | (__h##NAME(a.y, b.y) ? 0xFFFF0000u : 0); } \
   static inline unsigned __h##NAME##u2_mask(T2 a, T2 b) { return (__h##NAME##u(a.x, b.x) ? 0xFFFFu : 0) | (__h##NAME##u(a.y, b.y) ? 0xFFFF0000u : 0); }
+// For users' programs: functions of the host library, as in more_math.h; their last bits may not be a GPU's. No kernel of this project uses
+// them (C4).
 #define SAMEBITS_SMALL_MATH(T, T2, NAME, RESULT)                     \
   static inline T h##NAME(T v) { float f = v; return T(float(RESULT)); } \
   static inline T2 h2##NAME(T2 v) { return T2(h##NAME(v.x), h##NAME(v.y)); }
